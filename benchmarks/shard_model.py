@@ -18,6 +18,7 @@ from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.shard_balance import Edges
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.vertices import by_descending_degree
+from liverank_gpu.operations.backend import Sizes
 from liverank_gpu.sharded.columns import Numbering
 from liverank_gpu.sharded.operations import Spans, spans_of
 
@@ -86,7 +87,7 @@ def simulated(
 def sweep(edges: Edges, shards: int, bandwidth: float, graph: tuple[int, int] = RMAT_26) -> Sweep:
     """Of a graph of so many vertices and edges, whose edges lie as those of a smaller one."""
     vertices, count = graph
-    spans = spans_of(_room(vertices, shards), ITEMSIZE)
+    spans = spans_of(_room(vertices, shards), ITEMSIZE, Sizes())
     edge_seconds = EDGE_SECONDS * (SMALLER_PARTS if shards > 1 else 1.0)
     seconds = shares(edges, shards, spans) * count * edge_seconds
     received = received_bytes(vertices, shards)

@@ -44,7 +44,7 @@ def test_no_private_name_is_read(path: Path) -> None:
         "engine._graph",
         "self.engine._graph",
         "from liverank_gpu.graph import _rebuild",
-        "patch('liverank_gpu.graph.dynamic_graph._LEAST_REBUILD', 3)",
+        "patch('liverank_gpu.graph.dynamic_graph._REBUILD_PART', 3)",
         "graph.view._replace()",
     ],
 )

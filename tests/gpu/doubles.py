@@ -85,8 +85,9 @@ class TestDevice(DeviceOperations):
 
     available  bytes that it says it has, to small requests too; None: what there are
     required   bytes that were asked for last
-    allocating, locking, copying, waiting  called before an array is allocated, or page-locked, with
-               its purpose or size, before one is copied to the host, and before the host waits
+    allocating, locking, sending, copying, waiting  called before an array is allocated, or
+               page-locked, with its purpose or size, before one is copied to the device or to the
+               host, and before the host waits
     """
 
     __test__ = False
@@ -95,6 +96,7 @@ class TestDevice(DeviceOperations):
     required: int = 0
     allocating: Callable[[str], object] = staticmethod(lambda _: None)
     locking: Callable[[int], object] = staticmethod(lambda _: None)
+    sending: Callable[[NDArray[Any]], object] = staticmethod(lambda _: None)
     copying: Callable[[Array], object] = staticmethod(lambda _: None)
     waiting: Callable[[], object] = staticmethod(lambda: None)
 
@@ -108,6 +110,10 @@ class TestDevice(DeviceOperations):
     def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         self.locking(count)
         return super().page_locked(count, dtype)  # type: ignore[safe-super]
+
+    def to_device(self, values: NDArray[Any]) -> Array:
+        self.sending(values)
+        return super().to_device(values)  # type: ignore[safe-super]
 
     def to_host(self, values: Array) -> NDArray[Any]:
         self.copying(values)

@@ -33,13 +33,13 @@ from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.rebuild import rebuild, restore_directions
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations import graph as op
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import GraphView, loop_dtype, strength_dtype
 from liverank_gpu.operations.device import Array
 from liverank_gpu.types import Change, Dangling, EdgeBatch, VertexOrder
 
-_REBUILD_PART, _LEAST_REBUILD = 4, 1 << 20
-"""A batch of more operations than _LEAST_REBUILD and than one in _REBUILD_PART edges rebuilds the
+_REBUILD_PART = 4
+"""A batch of more operations than Sizes.rebuild and than one in _REBUILD_PART edges rebuilds the
 graph. On a GPU that takes two to four times as long as looking the batch up, but no more memory
 than a load; the scratch of a look-up would be several times the graph.
 """
@@ -57,9 +57,9 @@ class _Applied(NamedTuple):
     removed_edges: int = 0
 
 
-def is_large_part(operations: int, arcs: int) -> bool:
+def is_large_part(operations: int, arcs: int, sizes: Sizes) -> bool:
     """Whether so many arcs to insert and to delete rebuild a graph that has `arcs`."""
-    return operations > max(_LEAST_REBUILD, arcs // _REBUILD_PART)
+    return operations > max(sizes.rebuild, arcs // _REBUILD_PART)
 
 
 class DynamicGraph(RankedGraph):
@@ -263,7 +263,7 @@ class DynamicGraph(RankedGraph):
         """Whether a batch of this many operations rebuilds both directions."""
         if self.edges == 0:
             return operations > 0
-        return is_large_part(self._arcs_of(operations), self.arcs)
+        return is_large_part(self._arcs_of(operations), self.arcs, self.backend.sizes)
 
     def _arcs_of(self, edges: int) -> int:
         """The most arcs that so many edges are."""

@@ -6,7 +6,7 @@ Vectors over vertices are flags, or *values*: y, r and scratch for them, float64
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from liverank_gpu.operations.analysis import ComponentOperations
@@ -123,6 +123,24 @@ class Costs:
         return pushed.delta.additions * self.pushed_edge + pushed.rounds * self.round_overhead
 
 
+@dataclass(slots=True, eq=False)
+class Sizes:
+    """How much is done at once.
+
+    chunk       operations of a batch on a graph in shards whose keys are made, or numbered, at once
+    least_load  arcs of a range that a shard sends, or receives and holds, at most, however little
+                memory there is; all arcs of a row and of its near neighbours are in one range
+    rebuild     a batch of no more operations never rebuilds a graph
+    least_part  bytes of the contributions of a shard, from which on sending them takes longer than
+                two more launches: at 224 GB/s, 37 µs
+    """
+
+    chunk: int = 1 << 21
+    least_load: int = 1 << 21
+    rebuild: int = 1 << 20
+    least_part: int = 1 << 23
+
+
 HOST_COSTS = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5)
 """Those of ``cpu``, and of ``reference``, so that both decide alike."""
 
@@ -141,6 +159,7 @@ class Backend:
     compiles_kernels  whether kernels are compiled, or loaded, when they are first needed: all that
                       a warm-up is for
     repeatable        whether the same calls leave the same bits
+    sizes             see Sizes
     """
 
     name: str
@@ -159,6 +178,7 @@ class Backend:
     pages: PageOperations | None = None
     compiles_kernels: bool = True
     repeatable: bool = True
+    sizes: Sizes = field(default_factory=Sizes)
 
     @property
     def xp(self) -> Any:

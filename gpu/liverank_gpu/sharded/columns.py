@@ -279,9 +279,6 @@ def expanded(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np
 # has their positions instead, which mean the same on all shards. A small batch is not sent from
 # shard to shard: all have it whole, and each takes the operations on its own lists.
 
-CHUNK = 1 << 21
-"""Operations whose keys are made, or numbered, at once."""
-
 
 class ReplicatedBatch(EdgeBatch):
     """A batch that every shard has whole."""
@@ -328,9 +325,8 @@ def slices(batch: EdgeBatch, shards: int) -> list[EdgeBatch]:
     return parts
 
 
-def chunks(operations: int, at_once: int = 0) -> Iterator[slice]:
-    """So many operations, CHUNK at a time, or `at_once` if that is more."""
-    step = max(CHUNK, at_once)
+def chunks(operations: int, step: int) -> Iterator[slice]:
+    """So many operations, so many at a time."""
     for begin in range(0, operations, step):
         yield slice(begin, begin + step)
 
@@ -405,7 +401,7 @@ class Router:
     def _numbered(self, keys: Array) -> Array:
         """Writes rows and columns in place of positions."""
         numbering = self.numbering
-        for chunk in chunks(len(keys)):
+        for chunk in chunks(len(keys), self.backend.sizes.chunk):
             some = keys[chunk]
             columns = numbering.columns_of(some >> 1 & NEIGHBOUR, self.backend.xp)
             keys[chunk] = numbering.rows_of(some >> 32) << 32 | columns << 1 | some & INSERT

@@ -58,7 +58,6 @@ from liverank_gpu.operations.graph import (
 from liverank_gpu.operations.sweeps import PartialSweeps
 from liverank_gpu.pagerank.frontier import TouchedVertices
 from liverank_gpu.sharded.columns import (
-    CHUNK,
     Columns,
     Numbering,
     ReplicatedBatch,
@@ -581,7 +580,7 @@ class ShardGraph(DynamicGraph):
         dtype, part = np.int32 if edges < 1 << 29 else np.int64, -(-limit // size)
         counts = device.allocate("vertex order", size * part, dtype)
         counts.fill(0)
-        at_once = max(CHUNK, limit)
+        at_once = max(self.backend.sizes.chunk, limit)
         for column in columns:
             for begin in range(0, len(column), at_once):
                 counts += xp.bincount(column[begin : begin + at_once], minlength=size * part)
@@ -617,7 +616,8 @@ class ShardGraph(DynamicGraph):
 
     def _is_loaded_by(self, edges: int) -> bool:
         """Whether all shards take new lists for a batch that names so many edges in all slices."""
-        return self.arcs == 0 or is_large_part(super()._arcs_of(edges), self.arcs)
+        arcs = super()._arcs_of(edges)
+        return self.arcs == 0 or is_large_part(arcs, self.arcs, self.backend.sizes)
 
     def bytes_needed(self, operations: int, vertices: int) -> int:
         """See DynamicGraph, of the edges of a slice if the slices of all shards have as many."""
@@ -626,7 +626,10 @@ class ShardGraph(DynamicGraph):
             return self._bytes_to_look_up(arcs, vertices)
         extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
         entries = arcs + max(self.outgoing.packed, self.incoming.packed)
-        return extra + load_bytes(entries, vertices, self._vertex_bytes, self.weighted)
+        needed = load_bytes(
+            self.backend.sizes, entries, vertices, self._vertex_bytes, self.weighted
+        )
+        return extra + needed
 
     def _bytes_to_look_up(self, operations: int, vertices: int) -> int:
         return super().bytes_needed(operations, vertices)

@@ -18,7 +18,7 @@ from liverank_gpu.graph.packed_csr import (
     slots_with_spare,
 )
 from liverank_gpu.graph.rebuild import degrees_of, insertion_keys, lacks
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import Csr, loop_dtype
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
@@ -29,7 +29,7 @@ from liverank_gpu.operations.graph import (
     EdgeChanges,
     SortedKeys,
 )
-from liverank_gpu.sharded.columns import CHUNK, Router, chunks
+from liverank_gpu.sharded.columns import Router, chunks
 
 # What the shards have planned of a batch, and tell each other before any of them writes.
 
@@ -161,7 +161,7 @@ class Merge:
         starts, lengths, *slots = self._csr
         entries = backend.rebuild.entries(Csr(starts[chosen], lengths[chosen], *slots))
         keys = backend.device.allocate("keys of a load", len(entries.rows), np.int64)
-        for chunk in chunks(len(keys)):
+        for chunk in chunks(len(keys), backend.sizes.chunk):
             some = entries.rows[chunk] + rows[0]
             keys[chunk] = insertion_keys(some, entries.neighbours[chunk])
         weights = entries.weights
@@ -216,10 +216,6 @@ def warm_up_merge(backend: Backend, weighted: bool) -> None:
 # So what is on its way is a part of the graph: as much as memory allows. The lists before the
 # batch are not written: until all shards take the new ones, nothing has changed.
 
-LEAST_AT_ONCE = 1 << 21
-"""Arcs of a range that a shard sends, or receives and holds, at most, however little memory there
-is. (All arcs of a row and of its near neighbours are in one range.)
-"""
 
 _FINE_BITS = 8
 """The first 2^(_FINE_BITS + 1) positions have a bucket each, the next 2^_FINE_BITS buckets have two
@@ -271,7 +267,8 @@ class LargeBatch:
     def bytes_needed(self, vertex_bytes: int) -> int:
         """See load_bytes."""
         rows, weighted = self._router.numbering.rows(self._limit), self._weights is not None
-        return load_bytes(max(self._entries), rows, vertex_bytes, weighted, self._copied_bytes)
+        sizes, entries = self._router.backend.sizes, max(self._entries)
+        return load_bytes(sizes, entries, rows, vertex_bytes, weighted, self._copied_bytes)
 
     def load(self, needed: int) -> Load:
         """New lists of own rows. Spends the columns.
@@ -282,7 +279,7 @@ class LargeBatch:
         backend, rows = router.backend, router.numbering.rows(self._limit)
         spare = backend.device.memory_available() - needed
         least = int(router.communicator.gather([spare])[:, 0].min())
-        at_once = max(LEAST_AT_ONCE, least // (2 * routed_bytes(weighted)))
+        at_once = max(backend.sizes.least_load, least // (2 * routed_bytes(weighted)))
         loop = backend.device.allocate("vertices", rows, loop_dtype(weighted))
         loop.fill(0)
         if not self._fixed_loops:
@@ -347,7 +344,7 @@ class LargeBatch:
         sent_weights = [[xp.empty(0, np.float32)] for _ in range(numbering.size)]
         for columns in pairs:
             rows, neighbours = columns[end], columns[1 - end]
-            for chunk in chunks(len(rows), chunk_size):
+            for chunk in chunks(len(rows), max(self._backend.sizes.chunk, chunk_size)):
                 positions = router.permutation.positions_of(rows[chunk])
                 chosen = (positions >= low) & (positions < high)
                 if end == 1:
@@ -372,7 +369,7 @@ class LargeBatch:
         for bucket in np.flatnonzero(moved.any(axis=0)).tolist():
             more = moved[:, bucket]
             if held.any() and int((held + more).max()) > at_once:
-                begin = _first_position(bucket)
+                begin = first_position(bucket)
                 yield first, begin
                 first, held = begin, np.zeros_like(held)
             held = held + more
@@ -383,20 +380,21 @@ class LargeBatch:
         router, backend, xp = self._router, self._backend, self._backend.xp
         numbering, lengths = router.numbering, lists.csr.row_lengths
         last = np.array([max(0, self._limit - 1)])
-        size, buckets = numbering.size, int(_buckets(last, np)[0]) + 1
+        size, buckets = numbering.size, int(buckets_of(last, np)[0]) + 1
         width = buckets * size
         sent = xp.zeros((2, width), np.int64)
         for counts, pairs in zip(sent, (self._insertions, self._deletions), strict=True):
             for column in (columns[end] for columns in pairs):
-                for chunk in chunks(len(column)):
+                for chunk in chunks(len(column), backend.sizes.chunk):
                     positions = router.permutation.positions_of(column[chunk])
-                    places = _buckets(positions, xp) * size + numbering.owners(positions)
+                    places = buckets_of(positions, xp) * size + numbering.owners(positions)
                     counts += xp.bincount(places, minlength=width)
         held = xp.zeros(buckets, np.int64)
-        for chunk in chunks(len(lengths) if self._merges[end].entries else 0):
-            entries = lengths[chunk].astype(np.float64)
-            positions = numbering.positions_of(xp.arange(len(entries)) + chunk.start)
-            sums = xp.bincount(_buckets(positions, xp), entries, minlength=buckets)
+        entries = len(lengths) if self._merges[end].entries else 0
+        for chunk in chunks(entries, backend.sizes.chunk):
+            weights = lengths[chunk].astype(np.float64)
+            positions = numbering.positions_of(xp.arange(len(weights)) + chunk.start)
+            sums = xp.bincount(buckets_of(positions, xp), weights, minlength=buckets)
             held += sums.astype(np.int64)
         own = backend.device.to_host(xp.concatenate([sent.ravel(), held])).tolist()
         table = router.communicator.gather(own).astype(np.int64)
@@ -468,7 +466,9 @@ def routed_bytes(weighted: bool) -> int:
     return 88 if weighted else 32
 
 
-def load_bytes(entries: int, rows: int, vertex_bytes: int, weighted: bool, columns: int = 0) -> int:
+def load_bytes(
+    sizes: Sizes, entries: int, rows: int, vertex_bytes: int, weighted: bool, columns: int = 0
+) -> int:
     """Upper bound on the memory that a load takes beside the columns of its slice and the lists
     before it, its peak included.
 
@@ -479,19 +479,19 @@ def load_bytes(entries: int, rows: int, vertex_bytes: int, weighted: bool, colum
     """
     slots = slot_bytes(weighted) * slots_with_spare(entries + 3 * min(entries, rows))
     vertices = (2 * VERTEX_BYTES + vertex_bytes + 32) * rows
-    least = routed_bytes(weighted) * min(entries, LEAST_AT_ONCE)
+    least = routed_bytes(weighted) * min(entries, sizes.least_load)
     # both directions, and one that is cut to size
-    return 2 * slots + max(slots - columns, 0) + vertices + least + 64 * min(entries, CHUNK)
+    return 2 * slots + max(slots - columns, 0) + vertices + least + 64 * min(entries, sizes.chunk)
 
 
-def _buckets(positions: Array, xp: Any) -> Array:
+def buckets_of(positions: Array, xp: Any) -> Array:
     """int64[k]: the bucket of each position."""
     digits = xp.frexp(positions.astype(np.float64))[1].astype(np.int64)
     shift = xp.maximum(digits - 1 - _FINE_BITS, 0)
     return (shift << _FINE_BITS) + (positions >> shift)
 
 
-def _first_position(bucket: int) -> int:
+def first_position(bucket: int) -> int:
     """The first position in a bucket."""
     shift = max(0, (bucket >> _FINE_BITS) - 1)
     return (bucket - (shift << _FINE_BITS)) << shift

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.operations.backend import Backend, Costs
+from liverank_gpu.operations.backend import Backend, Costs, Sizes
 from liverank_gpu.operations.csr import (
     GraphView,
     Kernels,
@@ -37,11 +37,6 @@ from liverank_gpu.sharded.communicator import Communicator
 _BOUNDS = (2, 8)
 """Parts end at one in so many of the rows: they are a half, three eighths and an eighth."""
 
-_LEAST_BYTES = 1 << 23
-"""Contributions of one shard, from which on sending them takes longer than two more launches: at
-224 GB/s, 37 µs.
-"""
-
 _ALIGNMENT = 64
 """Parts are multiples of it, as rooms are."""
 
@@ -49,13 +44,13 @@ Spans = tuple[tuple[int, int], ...]
 """(first, end) of the rows of each part: those with the most edges last."""
 
 
-def spans_of(room: int, itemsize: int) -> Spans:
+def spans_of(room: int, itemsize: int, sizes: Sizes) -> Spans:
     """The parts of so many rows, or one where more are not worth it.
 
     itemsize  bytes of a contribution
     """
     firsts = [room // part // _ALIGNMENT * _ALIGNMENT for part in _BOUNDS]
-    if room * itemsize < _LEAST_BYTES or 0 in firsts:
+    if room * itemsize < sizes.least_part or 0 in firsts:
         return ((0, room),)
     return tuple((first, end) for end, first in pairwise([room, *firsts, 0]))
 
@@ -77,7 +72,7 @@ class DividedRows:
         own = self._columns.own(contributions)
         if not self._columns.sends_beside:
             return ((0, len(own)),)
-        return spans_of(len(own), own.itemsize)
+        return spans_of(len(own), own.itemsize, self._local.sizes)
 
     def parts(self, rows: Rows, spans: Spans) -> tuple[RowPart, ...]:
         """All rows in these parts, which are kept until groups or rows change."""

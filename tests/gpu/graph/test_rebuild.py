@@ -11,7 +11,7 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.engine import Group
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import COUNTS
@@ -122,8 +122,8 @@ def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend)
 def test_only_batches_of_a_good_part_of_the_graph_rebuild_it(backend: Backend) -> None:
     large = 1 << 20
     for arcs, most in ((0, large), (4 * large, large), (16 * large, 4 * large)):
-        assert not is_large_part(most, arcs)
-        assert is_large_part(most + 1, arcs)
+        assert not is_large_part(most, arcs, Sizes())
+        assert is_large_part(most + 1, arcs, Sizes())
     tips = np.arange(400)
     for directed in (True, False):
         graph = DynamicGraph(backend, "uniform", directed=directed)

@@ -15,10 +15,10 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Sizes
 from liverank_gpu.sharded.columns import Router
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
-from tests.gpu.sharded.test_large_batches import large_from
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -98,11 +98,12 @@ def test_a_batch_is_applied_by_all_shards_or_by_none(weighted: bool, short: list
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_so_is_one_that_is_a_large_part_of_the_graph(weighted: bool) -> None:
-    with large_from(100):
-        assert refused_batches(weighted, [1], {900: 1_300}) > 12
+    assert refused_batches(weighted, [1], {900: 1_300}, Sizes(rebuild=100)) > 12
 
 
-def refused_batches(weighted: bool, short: list[int], steps: dict[int, int]) -> int:
+def refused_batches(
+    weighted: bool, short: list[int], steps: dict[int, int], sizes: Sizes | None = None
+) -> int:
     """How often batches were refused while the shards that are `short` of memory had more each
     time.
 
@@ -111,7 +112,7 @@ def refused_batches(weighted: bool, short: list[int], steps: dict[int, int]) -> 
     generator = np.random.default_rng(2)
     options = Options(target_error=1e-7, weighted=weighted)
     model = (WeightedModel if weighted else Model)(options.dangling, options.directed)
-    backends = [counting_backend() for _ in range(2)]
+    backends = [replace(counting_backend(), sizes=sizes or Sizes()) for _ in range(2)]
     refused = 0
     sources, targets = generator.integers(0, 600, (2, 3000))
     ones = np.ones(3000, np.float32) if weighted else None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from liverank_gpu import EdgeBatch, Options, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import RowPart, Rows
 from liverank_gpu.operations.sweeps import (
     DeflationVector,
@@ -23,7 +23,6 @@ from liverank_gpu.operations.sweeps import (
     Sweep,
     SweepResult,
 )
-from liverank_gpu.sharded import operations
 from liverank_gpu.sharded.columns import Columns
 from liverank_gpu.sharded.communicator import NcclCommunicator, SingleCommunicator, unique_id
 from liverank_gpu.sharded.member import Member
@@ -44,55 +43,54 @@ SPANS = [slice(320, 704), slice(64, 320), slice(0, 64)]
 """Their parts."""
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "_LEAST_BYTES", 0)
+Sent = list[tuple[slice, NDArray[Any]]]
 
 
-@pytest.fixture
-def beside(monkeypatch: pytest.MonkeyPatch) -> list[tuple[slice, NDArray[Any]]]:
-    """Has threads send beside what they compute: nothing arrives before it is waited for. The parts
-    that shard 0 sends, and a copy of what there is of its contributions then.
+class SendsBeside(ThreadCommunicator):
+    """Sends beside what is computed: nothing arrives before it is waited for.
+
+    sent  the parts that this shard sends, and a copy of what there is of its contributions then
     """
-    sent: list[tuple[slice, NDArray[Any]]] = []
-    arriving: dict[int, list[Callable[[], None]]] = {}
-    start_gather = ThreadCommunicator.start_gather
 
-    def start(communicator: ThreadCommunicator, own: Any, gathered: Any, part: slice) -> None:
-        if communicator.rank == 0:
-            sent.append((part, own.copy()))  # as it is now, after what has been issued
+    sends_beside = True
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.sent: Sent = []
+        self.arriving: list[tuple[Any, Any, slice]] = []
+
+    def start_gather(self, own: Any, gathered: Any, part: slice) -> None:
+        self.sent.append((part, own.copy()))  # as it is now, after what has been issued
         later = gathered.copy()
-        start_gather(communicator, own, later, part)
+        super().start_gather(own, later, part)
+        self.arriving.append((gathered, later, part))
 
-        def arrive() -> None:
-            gathered.reshape(communicator.size, -1)[:, part] = later.reshape(communicator.size, -1)[
-                :, part
-            ]
+    def wait_for_gathers(self) -> None:
+        for gathered, later, part in self.arriving:
+            gathered.reshape(self.size, -1)[:, part] = later.reshape(self.size, -1)[:, part]
+        self.arriving.clear()
 
-        arriving.setdefault(communicator.rank, []).append(arrive)
 
-    def wait(communicator: ThreadCommunicator) -> None:
-        for arrive in arriving.pop(communicator.rank):
-            arrive()
-
-    monkeypatch.setattr(ThreadCommunicator, "sends_beside", True)
-    monkeypatch.setattr(ThreadCommunicator, "start_gather", start)
-    monkeypatch.setattr(ThreadCommunicator, "wait_for_gathers", wait)
-    return sent
+def workers_beside(options: Options, shards: int, backend: Backend) -> tuple[ThreadWorkers, Sent]:
+    """Shards that send in parts however small they are, and what the first one sends."""
+    backend = replace(backend, sizes=Sizes(least_part=0))
+    workers = ThreadWorkers(options, shards, backend, SendsBeside)
+    first = workers.communicators[0]
+    assert isinstance(first, SendsBeside)
+    return workers, first.sent
 
 
 @pytest.mark.parametrize("shards", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_batches_have_the_ranks_of_the_model(
-    backend: Backend, beside: list[Any], shards: int, *, weighted: bool
+    backend: Backend, shards: int, *, weighted: bool
 ) -> None:
-    run_stream(backend, shards, weighted)
+    beside = run_stream(backend, shards, weighted)
     *others, first = (beside[part::3] for part in range(3))
     assert all(span.start > 0 for part in others for span, _ in part)
     assert all(span.start == 0 for span, _ in first)
 
 
-@pytest.mark.usefixtures("beside")
 def test_batches_have_the_ranks_of_the_model_by_pages() -> None:
     backend = paging()
     swept = Paged(backend)
@@ -100,11 +98,11 @@ def test_batches_have_the_ranks_of_the_model_by_pages() -> None:
     assert swept.sums > 0
 
 
-def run_stream(backend: Backend, shards: int, weighted: bool) -> None:
+def run_stream(backend: Backend, shards: int, weighted: bool) -> Sent:
     generator = np.random.default_rng(shards)
     options = Options(target_error=1e-9, weighted=weighted)
     model = WeightedModel(options.dangling) if weighted else Model(options.dangling)
-    workers = ThreadWorkers(options, shards, backend)
+    workers, sent = workers_beside(options, shards, backend)
     with ShardedEngine(options, workers=workers) as engine:
         for vertices in (2_400, 2_400, 2_400, 2_500):  # the last one adds rows
             if isinstance(model, WeightedModel):
@@ -115,6 +113,7 @@ def run_stream(backend: Backend, shards: int, weighted: bool) -> None:
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             for strategy in ("static", "auto"):
                 assert_ranks(engine, model, engine.update(strategy).error_bound)
+    return sent
 
 
 def graph() -> EdgeBatch:
@@ -137,29 +136,27 @@ def sweep(shard: Member, written: Any) -> tuple[list[NDArray[Any]], Any]:
     return [device.to_host(values), device.to_host(residual)], result
 
 
-def on_two_shards(backend: Backend, run: Callable[[Member], Any]) -> tuple[list[Any], list[Member]]:
-    options = Options(vertex_order="degree")
-    workers = ThreadWorkers(options, 2, backend)
-    with ShardedEngine(options, workers=workers) as engine:
+OPTIONS = Options(vertex_order="degree")
+
+
+def on_shards(workers: ThreadWorkers, run: Callable[[Member], Any]) -> list[Any]:
+    with ShardedEngine(OPTIONS, workers=workers) as engine:
         engine.apply(graph())
         # pages are built before the first sweep that follows a batch
         engine.apply(EdgeBatch.of(insert=[(0, 1)], delete=[(2, 3)]))
         engine.update()
-        found = workers.together([run] * 2, [(shard,) for shard in workers.shards])
-    return found, workers.shards
+        return workers.together([run] * 2, [(shard,) for shard in workers.shards])
 
 
-def test_a_sweep_in_parts_has_the_bits_of_one_in_one_part(
-    backend: Backend, request: pytest.FixtureRequest
-) -> None:
-    assert_same_bits(backend, request)
+def test_a_sweep_in_parts_has_the_bits_of_one_in_one_part(backend: Backend) -> None:
+    assert_same_bits(backend)
 
 
-def test_so_has_a_sweep_by_pages(request: pytest.FixtureRequest) -> None:
-    assert_same_bits(paging(), request)
+def test_so_has_a_sweep_by_pages() -> None:
+    assert_same_bits(paging())
 
 
-def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
+def assert_same_bits(backend: Backend) -> None:
     dtype = backend.sweeps.contribution_dtype
 
     def run(shard: Member) -> Any:
@@ -169,9 +166,8 @@ def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
         other = of_shards[2 - shard.rank]
         return [*vectors, of_shards[0], other], result
 
-    whole, _ = on_two_shards(backend, run)
-    request.getfixturevalue("beside")
-    parts, _ = on_two_shards(backend, run)
+    whole = on_shards(ThreadWorkers(OPTIONS, 2, backend), run)
+    parts = on_shards(workers_beside(OPTIONS, 2, backend)[0], run)
     for (expected, before), (vectors, result) in zip(whole, parts, strict=True):
         for one, other in zip(expected, vectors, strict=True):
             assert one.tobytes() == other.tobytes()
@@ -184,9 +180,7 @@ def assert_same_bits(backend: Backend, request: pytest.FixtureRequest) -> None:
     assert second[3].tolist() == first[2].tolist()
 
 
-def test_a_part_is_sent_before_the_next_one_is_computed(
-    backend: Backend, beside: list[tuple[slice, NDArray[Any]]]
-) -> None:
+def test_a_part_is_sent_before_the_next_one_is_computed(backend: Backend) -> None:
     sentinel = backend.sweeps.contribution_dtype(77)
 
     def run(shard: Member) -> Any:
@@ -194,8 +188,9 @@ def test_a_part_is_sent_before_the_next_one_is_computed(
         sweep(shard, written)
         return backend.device.to_host(written[: shard.graph.vertices])
 
-    (final, _), _ = on_two_shards(backend, run)
-    beside = beside[-3:]
+    workers, sent = workers_beside(OPTIONS, 2, backend)
+    final, _ = on_shards(workers, run)
+    beside = sent[-3:]
     assert [span for span, _ in beside] == SPANS
     for span, copied in beside:
         first, seen = span.start, backend.device.to_host(copied)
@@ -245,9 +240,14 @@ class Beside(SingleCommunicator):
     sends_beside = True
 
 
+def divided_of(communicator: SingleCommunicator, least_part: int) -> DividedRows:
+    backend = replace(CPU, sizes=Sizes(least_part=least_part))
+    return DividedRows(backend, Columns(backend, communicator))
+
+
 def test_parts_have_all_rows_and_are_kept_until_rows_or_groups_change() -> None:
     generator = np.random.default_rng(3)
-    divided = DividedRows(CPU, Columns(CPU, Beside()))
+    divided = divided_of(Beside(), least_part=0)
     order = np.concatenate([np.sort(each) for each in np.split(generator.permutation(900), 3)])
     rows = Rows(order.astype(np.int32), np.array([0, 0, 300, 600, 900]))
     spans = divided.spans(np.zeros(2 * 960, np.float32))
@@ -268,16 +268,15 @@ def test_parts_have_all_rows_and_are_kept_until_rows_or_groups_change() -> None:
     assert divided.parts(Rows(grown.order, grown.groups.copy()), spans) is not of_grown
 
 
-def test_few_rows_and_few_bytes_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    divided = DividedRows(CPU, Columns(CPU, Beside()))
-    alone = DividedRows(CPU, Columns(CPU, SingleCommunicator()))
+def test_few_rows_and_few_bytes_are_sent_at_once() -> None:
+    def parts(rows: int, communicator: SingleCommunicator, least_part: int = 0) -> int:
+        return len(divided_of(communicator, least_part).spans(np.zeros(2 * rows, np.float32)))
 
-    def parts(rows: int, of: DividedRows = divided) -> int:
-        return len(of.spans(np.zeros(2 * rows, np.float32)))
-
-    assert (parts(448), parts(512), parts(512, alone)) == (1, 3, 1)
-    monkeypatch.setattr(operations, "_LEAST_BYTES", 1 << 23)
-    assert (parts((1 << 21) - 64), parts(1 << 21)) == (1, 3)
+    beside, alone = Beside(), SingleCommunicator()
+    assert (parts(448, beside), parts(512, beside), parts(512, alone)) == (1, 3, 1)
+    least = Sizes().least_part
+    assert least == 1 << 23
+    assert (parts((1 << 21) - 64, beside, least), parts(1 << 21, beside, least)) == (1, 3)
 
 
 def test_parts_are_sent_on_another_stream_and_each_waits_for_the_other(

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import tracemalloc
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.loading import LargeBatch, Merge, load_bytes
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
-from tests.gpu.sharded.test_loading import short_memory
+from tests.gpu.sharded.test_loading import scarce, short_memory
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
 
-CPU = backend_named("cpu")
+CPU = scarce(backend_named("cpu"))
 
 
-def large_from(operations: int) -> AbstractContextManager[int]:
-    """More of them are a large part of a graph that has at most four times as many."""
-    return patch("liverank_gpu.graph.dynamic_graph._LEAST_REBUILD", new=operations)
+@contextmanager
+def large_from(backend: Backend, operations: int) -> Iterator[None]:
+    """More of them are a large part of a graph that has at most four times as many. backend: of
+    `scarce`
+    """
+    backend.sizes.rebuild = operations
+    try:
+        yield
+    finally:
+        backend.sizes.rebuild = Sizes().rebuild
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
 ) -> None:
     """In one range and in many, with small batches between."""
     generator, options = np.random.default_rng(seed), kind_of_graph(seed)
-    shards, model = [2, 3, 1, 4][seed % 4], model_of(options)
+    shards, model, backend = [2, 3, 1, 4][seed % 4], model_of(options), scarce(backend)
     workers = ThreadWorkers(options, shards, backend)
     with ShardedEngine(options, workers=workers) as engine:
         for step in range(6):
@@ -100,7 +107,7 @@ def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
             before, large = set(model.edges), step != 3
             loads.clear()
             in_ranges = short_memory(backend) if step % 2 else nullcontext()
-            with in_ranges, large_from(-1 if large else 1 << 20):
+            with in_ranges, large_from(backend, -1 if large else 1 << 20):
                 change = engine.apply(batch)
             assert len(loads) == shards * large
             assert replace(change, seconds=0.0) == model.apply(batch)
@@ -115,7 +122,7 @@ def test_weights_that_decay_are_stored_as_on_one_device(directed: bool, backend:
     generator = np.random.default_rng(7)
     options = Options(half_life=DAY, directed=directed, vertex_order="degree")
     one, now = Engine(options, CPU), NOW
-    with sharded_engine(options, 3, backend) as engine, large_from(-1):
+    with sharded_engine(options, 3, backend) as engine, large_from(backend, -1):
         for step in range(6):
             now += float(generator.choice([1.0, DAY, 30 * DAY]))
             apply_to_both(one, engine, decaying_batch(generator, now, 40))
@@ -125,12 +132,12 @@ def test_weights_that_decay_are_stored_as_on_one_device(directed: bool, backend:
 def test_the_whole_batch_decides(loads: list[int]) -> None:
     """More than a quarter of the edges, although no shard has so many in its slice."""
     options, tips = Options(target_error=1e-9), np.arange(400)
-    with sharded_engine(options, 4, CPU) as engine, large_from(20):
+    with sharded_engine(options, 4, CPU) as engine, large_from(CPU, 20):
         for count, step, expected in ((400, 1, 4), (100, 2, 0), (126, 3, 4), (400, 5, 4)):
             loads.clear()
             engine.apply(EdgeBatch(tips[:count], tips[:count] + step))
             assert len(loads) == expected
-    with sharded_engine(replace(options, directed=False), 2, CPU) as engine, large_from(20):
+    with sharded_engine(replace(options, directed=False), 2, CPU) as engine, large_from(CPU, 20):
         engine.apply(EdgeBatch(tips, tips + 1))
         loads.clear()
         # a quarter of 800 arcs, and two more
@@ -151,7 +158,7 @@ def test_what_the_lists_have_counts_in_a_range(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Merge, "keys", counted)
     tips = np.arange(400)
-    with sharded_engine(Options(vertex_order="given"), 2, CPU) as engine, large_from(20):
+    with sharded_engine(Options(vertex_order="given"), 2, CPU) as engine, large_from(CPU, 20):
         engine.apply(EdgeBatch(np.tile(tips, 3), np.concatenate([tips + k for k in (1, 2, 3)])))
         sizes.clear()
         with short_memory(CPU, at_once=40):
@@ -162,8 +169,8 @@ def test_what_the_lists_have_counts_in_a_range(monkeypatch: pytest.MonkeyPatch) 
 
 def test_all_edges_can_be_deleted_and_come_back(backend: Backend) -> None:
     options, model = Options(target_error=1e-9), Model("uniform")
-    edges = [(0, 1), (1, 2), (2, 2), (3, 0), (0, 0)]
-    with sharded_engine(options, 2, backend) as engine, large_from(-1):
+    edges, backend = [(0, 1), (1, 2), (2, 2), (3, 0), (0, 0)], scarce(backend)
+    with sharded_engine(options, 2, backend) as engine, large_from(backend, -1):
         for batch in (
             EdgeBatch.of(insert=edges),
             EdgeBatch.of(delete=[*edges, (0, 1), (4, 4), (-1, 2), (1 << 40, 0)]),
@@ -178,14 +185,14 @@ def test_all_edges_can_be_deleted_and_come_back(backend: Backend) -> None:
 @pytest.mark.parametrize("directed", [True, False])
 def test_the_edge_whose_sum_exceeds_float32_is_named(directed: bool, backend: Backend) -> None:
     options = Options(weighted=True, directed=directed, target_error=1e-9)
-    model = WeightedModel("uniform", directed)
+    model, backend = WeightedModel("uniform", directed), scarce(backend)
     first = EdgeBatch.of(insert=[(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (2, 2, 3e38)])
     adds = [(5, 3, 1.0), (4, 7, 1.0), (7, 4, 2.5e38), (1, 5, 2.0)]
     model.apply(first)
     for at_once in (1, 1000):
         for rows, named in (([*adds, (0, 8, 1.0)], 2), ([(2, 2, 3e38), (5, 3, 1.0)], 0)):
             batch = EdgeBatch.of(insert=rows, delete=[(6, 1)], on_conflict="add")
-            with sharded_engine(options, 3, backend) as engine, large_from(-1):
+            with sharded_engine(options, 3, backend) as engine, large_from(backend, -1):
                 engine.apply(first)
                 refused = pytest.raises(ValueError, match=rf"weights\[{named}\]")
                 with short_memory(backend, at_once), refused:
@@ -207,7 +214,7 @@ def test_memory_that_runs_out_at_a_later_range_leaves_the_graph_as_it_was(
             raise MemoryError("of the device")
         return exchanged(router, *arguments)
 
-    with sharded_engine(options, 2, CPU) as engine, large_from(-1):
+    with sharded_engine(options, 2, CPU) as engine, large_from(CPU, -1):
         first = random_edges(generator, options)
         engine.apply(first)
         model.apply(first)
@@ -243,7 +250,7 @@ def test_a_large_batch_takes_at_most_80_bytes_an_arc(weighted: bool, directed: b
         targets[0, : edges // 10],
         weights=None if weights is None else weights[others],
     )
-    with large_from(1000), short_memory(CPU, at_once, chunk=10_000):
+    with large_from(CPU, 1000), short_memory(CPU, at_once, chunk=10_000):
         for traced in (False, True):  # the first one compiles
             with sharded_engine(options, shards, CPU) as engine:
                 engine.apply(first)
@@ -258,5 +265,7 @@ def test_a_large_batch_takes_at_most_80_bytes_an_arc(weighted: bool, directed: b
     operations = arcs // 2
     columns = 0 if directed else 20 * operations
     entries = arcs * 14 // 10 // shards + 4_000
-    assert peak <= shards * load_bytes(entries, vertices // shards, 12, weighted) + columns
+    assert (
+        peak <= shards * load_bytes(CPU.sizes, entries, vertices // shards, 12, weighted) + columns
+    )
     assert peak - columns < (160 if weighted else 80) * operations

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any, get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,13 +14,13 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.vertices import by_descending_degree
-from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded import loading
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.graph import ShardGraph
-from liverank_gpu.sharded.loading import load_bytes
+from liverank_gpu.sharded.loading import buckets_of, first_position, load_bytes
 from liverank_gpu.types import VertexOrder
 from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import Model, WeightedModel, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -30,16 +28,26 @@ from tests.gpu.sharded.threads import ThreadWorkers
 AT_ONCE, CHUNK = 40, 25
 
 
+def scarce(backend: Backend) -> Backend:
+    """The same, whose memory `short_memory` can make short."""
+    sizes, device = Sizes(), backend.device
+
+    def available() -> int:
+        return 0 if sizes.least_load < Sizes().least_load else device.memory_available()
+
+    return replace(backend, sizes=sizes, device=instead(device, memory_available=available))
+
+
 @contextmanager
 def short_memory(backend: Backend, at_once: int = AT_ONCE, chunk: int = CHUNK) -> Iterator[None]:
-    """As few edges on their way at once as can be."""
-    with (
-        patch.object(loading, "LEAST_AT_ONCE", at_once),
-        patch("liverank_gpu.sharded.columns.CHUNK", chunk),
-        patch("liverank_gpu.sharded.loading.CHUNK", chunk),
-        patch.object(type(backend.device), "memory_available", lambda _: 0),
-    ):
+    """As few edges on their way at once as can be. backend: of `scarce`"""
+    sizes = backend.sizes
+    before, sizes.least_load = sizes.least_load, at_once
+    sizes.chunk = chunk
+    try:
         yield
+    finally:
+        sizes.least_load, sizes.chunk = before, Sizes().chunk
 
 
 @pytest.fixture
@@ -91,7 +99,7 @@ def lists_of(graph: ShardGraph) -> list[list[Any]]:
 def test_a_load_in_ranges_gives_the_lists_of_one_at_once(
     seed: int, backend: Backend, moved: list[tuple[int, int]]
 ) -> None:
-    options, shards = kind_of_graph(seed), [2, 3, 1, 4][seed % 4]
+    options, shards, backend = kind_of_graph(seed), [2, 3, 1, 4][seed % 4], scarce(backend)
     batch, model = first_batch(options, seed)
     expected = model.apply(batch)
     lists = []
@@ -118,7 +126,7 @@ def test_a_load_in_ranges_gives_the_lists_of_one_at_once(
 def test_the_edge_whose_sum_exceeds_float32_is_named_in_ranges_too(
     directed: bool, backend: Backend
 ) -> None:
-    options = Options(weighted=True, directed=directed)
+    options, backend = Options(weighted=True, directed=directed), scarce(backend)
     rows = [(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (6, 1, 3e38), (7, 4, 2.5e38), (8, 0, 1.0)]
     batch = EdgeBatch.of(insert=[(1, 0, 1.0), (0, 8, 1.0), *rows], on_conflict="add")
     reasons = []
@@ -135,7 +143,7 @@ def test_the_edge_whose_sum_exceeds_float32_is_named_in_ranges_too(
 def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options, backend = Options(target_error=1e-9), backend_named("cpu")
+    options, backend = Options(target_error=1e-9), scarce(backend_named("cpu"))
     batch, model = first_batch(options, 3)
     exchanged, calls = Router.exchanged, []
 
@@ -163,14 +171,14 @@ def test_a_load_takes_no_more_memory_than_is_said(weighted: bool) -> None:
     sources, targets = generator.integers(0, vertices, (2, edges))
     weights = np.ones(edges, np.float32) if weighted else None
     batch = EdgeBatch(sources, targets, weights=weights)
-    backend, peaks = backend_named("cpu"), []
+    backend, peaks = scarce(backend_named("cpu")), []
     with sharded_engine(options, shards, backend) as engine:
         engine.apply(batch)  # compiles
     for at_once in (10_000, edges):
         with sharded_engine(options, shards, backend) as engine:
             with short_memory(backend, at_once, chunk=10_000):
                 operations, rows = edges // shards + 2_000, vertices // shards
-                said = shards * load_bytes(operations, rows, 12, weighted)
+                said = shards * load_bytes(backend.sizes, operations, rows, 12, weighted)
                 tracemalloc.start()
                 try:
                     engine.apply(batch)
@@ -183,7 +191,7 @@ def test_a_load_takes_no_more_memory_than_is_said(weighted: bool) -> None:
 
 
 def test_batches_after_a_load_in_ranges_are_followed(backend: Backend) -> None:
-    generator, options = np.random.default_rng(6), kind_of_graph(7)
+    generator, options, backend = np.random.default_rng(6), kind_of_graph(7), scarce(backend)
     batch, model = first_batch(options, 7)
     assert isinstance(model, WeightedModel)
     with sharded_engine(options, 2, backend) as engine:
@@ -197,14 +205,12 @@ def test_batches_after_a_load_in_ranges_are_followed(backend: Backend) -> None:
 
 
 def test_the_shard_with_the_least_memory_decides(moved: list[tuple[int, int]]) -> None:
-    options, backends = Options(target_error=1e-9), [emulated_backend() for _ in range(2)]
+    options, backends = Options(target_error=1e-9), [scarce(emulated_backend()) for _ in range(2)]
+    backends[0] = replace(emulated_backend(), sizes=backends[1].sizes)  # has enough
     batch, model = first_batch(options, 2)
     workers = ThreadWorkers(options, 2, backends)
     with ShardedEngine(options, workers=workers) as engine:
-        with (
-            patch.object(loading, "LEAST_AT_ONCE", AT_ONCE),
-            patch.object(backends[1].device, "memory_available", lambda: 0),
-        ):
+        with short_memory(backends[1]):
             change = engine.apply(batch)
         assert len(moved) > 16
         assert replace(change, seconds=0.0) == model.apply(batch)
@@ -214,19 +220,19 @@ def test_the_shard_with_the_least_memory_decides(moved: list[tuple[int, int]]) -
 @pytest.mark.parametrize("limit", [1, 200, 512, 513, 5_000, 1 << 20, (1 << 31) - 1])
 def test_buckets_are_consecutive_positions(limit: int) -> None:
     positions = np.unique(np.append(np.arange(min(limit, 3_000)), np.arange(0, limit, 9_973)))
-    buckets = loading._buckets(positions, np)
+    buckets = buckets_of(positions, np)
     assert (np.diff(buckets) >= 0).all()
-    first = np.array([loading._first_position(bucket) for bucket in buckets.tolist()])
+    first = np.array([first_position(bucket) for bucket in buckets.tolist()])
     assert (first <= positions).all()
-    assert (loading._buckets(first, np) == buckets).all()
+    assert (buckets_of(first, np) == buckets).all()
     before = first[first > 0] - 1
-    assert (loading._buckets(before, np) == buckets[first > 0] - 1).all()
+    assert (buckets_of(before, np) == buckets[first > 0] - 1).all()
 
 
 def test_a_shard_that_owns_all_rows_receives_no_more_at_once(
     backend: Backend, moved: list[tuple[int, int]]
 ) -> None:
-    generator = np.random.default_rng(7)
+    generator, backend = np.random.default_rng(7), scarce(backend)
     sources, targets = 4 * generator.integers(0, 400, (2, 900))  # of positions, shard 0 has these
     options = Options(vertex_order="given", target_error=1e-9)
     with sharded_engine(options, 4, backend) as engine, short_memory(backend):
@@ -253,19 +259,14 @@ def test_the_order_is_that_of_the_degrees_in_all_slices(shards: int, backend: Ba
 @pytest.mark.parametrize("order", get_args(VertexOrder))
 def test_first_edges_are_copied_to_the_device_once(order: VertexOrder) -> None:
     options, shards = Options(vertex_order=order, target_error=1e-9), 2
-    backends = [emulated_backend() for _ in range(shards)]
     batch, _ = first_batch(options, 4)
     copied: list[int] = []
 
-    def counted(values: Any, to_device: Callable[[Any], Any]) -> Any:
-        copied.append(int(values.nbytes))
-        return to_device(values)
-
-    workers = ThreadWorkers(options, shards, backends)
-    with ExitStack() as patches, ShardedEngine(options, workers=workers) as engine:
-        for each in backends:
-            replaced = partial(counted, to_device=each.device.to_device)
-            patches.enter_context(patch.object(each.device, "to_device", replaced))
+    backends = [looked_after(emulated_backend()) for _ in range(shards)]
+    workers = ThreadWorkers(options, shards, [backend for backend, _ in backends])
+    with ShardedEngine(options, workers=workers) as engine:
+        for _, device in backends:
+            device.sending = lambda values: copied.append(int(values.nbytes))
         engine.apply(batch)
     # the ids of 32 bits of two columns, beside what is small
     assert 2 * 4 * 900 <= sum(copied) < 3 * 4 * 900

@@ -79,7 +79,13 @@ class ThreadWorkers(Workers):
     running  the operations of each shard, on its own rows
     """
 
-    def __init__(self, options: Options, size: int, backend: Backend | Sequence[Backend]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        size: int,
+        backend: Backend | Sequence[Backend],
+        communicator: type[ThreadCommunicator] = ThreadCommunicator,
+    ) -> None:
         """backend  of all shards, or of each"""
         self.size = size
         backends = [backend] * size if isinstance(backend, Backend) else backend
@@ -88,10 +94,10 @@ class ThreadWorkers(Workers):
             replace(each, run=run) for each, run in zip(backends, self.running, strict=True)
         ]
         self._meeting = _Meeting(size)
-        self.communicators = [ThreadCommunicator(rank, size, self._meeting) for rank in range(size)]
+        self.communicators = [communicator(rank, size, self._meeting) for rank in range(size)]
         self.shards = [
-            Member(communicator, options, each)
-            for communicator, each in zip(self.communicators, backends, strict=True)
+            Member(own, options, each)
+            for own, each in zip(self.communicators, backends, strict=True)
         ]
         self._threads = ThreadPoolExecutor(size)
         self.unreachable: str | None = None  # the method for which there is no answer
