@@ -133,12 +133,16 @@ class Sizes:
     rebuild     a batch of no more operations never rebuilds a graph
     least_part  bytes of the contributions of a shard, from which on sending them takes longer than
                 two more launches: at 224 GB/s, 37 µs
+    least_listed, listed_part  a shard lists so many columns to which it has sums to send, and one
+                in so many of all; with more, the vector is searched for them
     """
 
     chunk: int = 1 << 21
     least_load: int = 1 << 21
     rebuild: int = 1 << 20
     least_part: int = 1 << 23
+    least_listed: int = 1024
+    listed_part: int = 8
 
 
 HOST_COSTS = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5)

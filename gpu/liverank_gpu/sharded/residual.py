@@ -64,11 +64,6 @@ one would do: on two GPUs a sweep of R-MAT 26 takes as long as seven.
 _BELOW_ALL = -1.0
 """A floor that lists every entry which is added to."""
 
-_CANDIDATE_PART, _LEAST_CANDIDATES = 8, 1024
-"""See liverank_gpu.pagerank.iterate. With more columns than that, the vector is searched for
-them.
-"""
-
 
 _MOST_PAIRS, _LEAST_PAIRS = 1 << 19, 1 << 10
 """Pairs of a message, at most: 8 MiB, which take 40 µs at 224 GB/s; and at least. A shard of few
@@ -102,8 +97,9 @@ class _Round(NamedTuple):
 def _outbox_of(local: Backend, numbering: Numbering) -> Outbox:
     """Raises MemoryError."""
     allocate, columns, purpose = local.device.allocate, numbering.columns, "residual to send"
-    capacity = columns // _CANDIDATE_PART + _LEAST_CANDIDATES
-    most = min(_MOST_PAIRS, numbering.room // _CANDIDATE_PART + _LEAST_PAIRS)
+    part, least = local.sizes.listed_part, local.sizes.least_listed
+    capacity = columns // part + least
+    most = min(_MOST_PAIRS, numbering.room // part + _LEAST_PAIRS)
     words = MESSAGE_HEADER + 2 * most
     sums, marks = allocate(purpose, columns, np.float64), allocate(purpose, columns, np.int32)
     listed, rest = (allocate(purpose, capacity, np.int32) for _ in range(2))
