@@ -128,7 +128,7 @@ def three(backend: Backend, vertices: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = harness.parser("figures of a system for vertex programs", backends=True)
-    parser.add_argument("--scale", type=int, default=20, help="of R-MAT; the grid has as many")
+    parser.add_argument("--scale", type=int, default=18, help="of R-MAT; the grid has as many")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     backend, scale, rounds = backend_named(arguments.backend), arguments.scale, arguments.rounds
