@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from liverank_gpu import LEAST_WEIGHT
 from liverank_service.app import create_app
 from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.settings import Settings
@@ -174,14 +175,11 @@ def _type(schema: Schema) -> str:
     return str(kind) + _limits(schema)
 
 
-def _short(limit: float) -> str:
-    """A limit with two digits if it has many, as in the texts of errors."""
-    return str(limit) if len(str(limit)) < 16 or isinstance(limit, int) else f"{limit:.2g}"
-
-
 def _limits(schema: Schema) -> str:
+    if schema.get("minimum") == LEAST_WEIGHT:
+        return " (> 0, as float32)"
     limits = [
-        f"{sign} {_short(schema[name])}"
+        f"{sign} {schema[name]}"
         for name, sign in (
             ("minimum", "≥"),
             ("exclusiveMinimum", ">"),
