@@ -78,7 +78,7 @@ GUARDS = [
         "_wake",
         always="_grown _changed_at _requested",
         writes="_closed",
-        requires="_seconds_left",
+        requires="_seconds_left _is_due",
     ),
     Guard("storage/api_keys.py", "ApiKeyStore", "_changing", writes="_keys", requires="_replace"),
     Guard(

@@ -19,19 +19,23 @@ app = typer.Typer(rich_markup_mode=None)
 
 EXPORT_FILES = (".csv", ".ndjson", ".arrow", ".parquet")
 
-Format = Annotated[
-    Literal["csv", "ndjson", "arrow", "parquet"] | None,
-    typer.Option("--format", help="Format of the file; default: that of its suffix."),
-]
-Out = Annotated[
-    Path,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="The file: .csv, .ndjson (also .gz, .zst, .bz2), .arrow (a stream), .parquet; - is "
-        "stdout, as csv.",
-    ),
-]
+
+@dataclass(frozen=True)
+class _File:
+    """Where to, and as what."""
+
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The file: .csv, .ndjson (also .gz, .zst, .bz2), .arrow (a stream), .parquet; - "
+            "is stdout, as csv.",
+        ),
+    ] = Path("-")
+    format: Annotated[
+        Literal["csv", "ndjson", "arrow", "parquet"] | None,
+        typer.Option(help="Format of the file; default: that of its suffix."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,13 @@ def export(
         Literal["ranks", "edges", "values"],
         typer.Argument(metavar="ranks|edges|values", help="What to export."),
     ],
-    out: Out = Path("-"),
-    format: Format = None,  # noqa: A002
+    file: _File,
     values: _Values,
     waited: _Waited,
     server: RanksServer,
     as_json: Json = False,
 ) -> None:
-    """Exports the ranks of all vertices, all edges, or the values of an analysis.
+    """Exports all ranks, all edges, or the values of an analysis.
 
     The server streams them while batches are applied. The ranks are all of one revision, the edges
     and the values all of one version.
@@ -96,6 +99,7 @@ def export(
     from liverank_service.cli import display
     from liverank_service.cli.table_files import STANDARD, check_path, form_of
 
+    out = file.out
     if as_json and out == STANDARD:
         raise CommandError("--json needs --out FILE: stdout has the table")
     if server.view is not None and table != "ranks":
@@ -107,8 +111,8 @@ def export(
         raise CommandError("values needs --analysis ID, as `GET /graphs/GRAPH/analyses` lists them")
     if table == "values" and (waited.min_version or waited.min_position):
         raise CommandError("values are of the version of the analysis: leave out --min-version")
-    check_path(out, EXPORT_FILES, format)
-    kind, compression = form_of(out, format)
+    check_path(out, EXPORT_FILES, file.format)
+    kind, compression = form_of(out, file.format)
     with server.client() as client:
         call: Any = getattr(client, f"export_{table}")
         given: dict[str, Any] = {**server.ranks, **vars(waited)}
