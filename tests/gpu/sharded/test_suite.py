@@ -44,7 +44,7 @@ def test_two_workers_pass_a_part_of_the_suite_and_name_what_they_refuse() -> Non
     counts = {kind: int(count) for count, kind in re.findall(r"^ *(\d+)  (.+)$", run.stdout, re.M)}
     assert counts["passed"] >= 10
     assert counts["refused"] > 0
-    assert any("ShardedEngine has no program triangles" in kind for kind in counts)
+    assert any("ShardedEngine has no program support" in kind for kind in counts)
     assert "failed" not in counts
 
 
@@ -54,7 +54,7 @@ def test_what_tests_showed_is_counted_from_their_reports() -> None:
         _report("passed", None, has_engine=False),
         _report("failed", "AssertionError", has_engine=True),
         *[_report("skipped", ("file.py", 3, "Skipped: not run: generators"))] * 2,
-        _report("skipped", ("file.py", 3, "refused: ShardedEngine has no program triangles")),
+        _report("skipped", ("file.py", 3, "refused: ShardedEngine has no program support")),
         _report("skipped", ("file.py", 3, "Skipped: needs two GPUs")),
     ]
     outcomes = Outcomes(shards=2)
@@ -70,7 +70,7 @@ def test_what_tests_showed_is_counted_from_their_reports() -> None:
     }
     assert outcomes.reasons == {
         "not run: generators": 2,
-        "refused: ShardedEngine has no program triangles": 1,
+        "refused: ShardedEngine has no program support": 1,
         "skipped: needs two GPUs": 1,
     }
 
