@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.networks import read_graph
-from benchmarks.timing import Answer, timed
+from benchmarks.timing import Answer, timed, timed_median
 from liverank_gpu import EdgeBatch, Engine, Options, Result, rank_once
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cuda.device import Kernel
@@ -271,8 +270,8 @@ def _median_ms(backend: Backend, work: Callable[[], object]) -> float:
 
 def _median(backend: Backend, work: Callable[[], Answer], repeats: int) -> tuple[float, Answer]:
     """Of the milliseconds, and the last answer."""
-    found = [timed(backend.device, work) for _ in range(repeats)]
-    return _short(median(milliseconds for milliseconds, _ in found)), found[-1][1]
+    milliseconds, answer = timed_median(backend.device, work, repeats)
+    return _short(milliseconds), answer
 
 
 def _short(value: float) -> float:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, grid, shuffled_rmat
-from benchmarks.timing import timed
+from benchmarks.timing import timed_median
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
@@ -50,9 +49,9 @@ def engines(backend: Backend, columns: Columns) -> dict[str, Engine]:
 
 
 def milliseconds(backend: Backend, run: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """The median, and the last answer; the first round is not counted."""
-    found = [timed(backend.device, run) for _ in range(rounds + 1)]
-    return median(each for each, _ in found[1:]), found[-1][1]
+    """See timed_median; after a call that is not counted."""
+    run()
+    return timed_median(backend.device, run, rounds)
 
 
 def speed_ups(

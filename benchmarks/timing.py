@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
 from time import perf_counter
 from typing import TypeVar
 
@@ -27,6 +28,14 @@ def timed(device: DeviceOperations, work: Callable[[], Answer]) -> tuple[float, 
     answer = work()
     device.synchronize()
     return 1e3 * (perf_counter() - begin), answer
+
+
+def timed_median(
+    device: DeviceOperations, work: Callable[[], Answer], repeats: int
+) -> tuple[float, Answer]:
+    """The median of the milliseconds of so many calls, and what the last one returned."""
+    found = [timed(device, work) for _ in range(repeats)]
+    return median(milliseconds for milliseconds, _ in found), found[-1][1]
 
 
 @dataclass(frozen=True, slots=True)
