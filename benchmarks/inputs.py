@@ -61,24 +61,29 @@ _SHUFFLED_RMAT = """
 """
 
 
-def shuffled_rmat(backend: Backend, scale: int, edges: int, seed: int = 1) -> Columns:
-    """`rmat` with shuffled labels. On ``cuda`` edges are drawn in place: 1e9 need no scratch."""
+def shuffled_rmat(
+    backend: Backend, scale: int, edges: int, seed: int = 1, part: slice = slice(None)
+) -> Columns:
+    """`rmat` with shuffled labels, or a part of its edges. On ``cuda`` edges are drawn in place,
+    and those outside the part are not: 1e9 need no scratch.
+    """
     xp = backend.xp
+    begin, end, _ = part.indices(edges)
     if xp is np:
         generator = np.random.Generator(np.random.Philox(seed))
         drawn = rmat(np, generator, scale, edges)
         labels = generator.permutation(1 << scale).astype(np.int32)
-        return labels[drawn[0]], labels[drawn[1]]
-    sources, targets = xp.empty(edges, np.int32), xp.empty(edges, np.int32)
+        return labels[drawn[0][part]], labels[drawn[1][part]]
+    sources, targets = xp.empty(end - begin, np.int32), xp.empty(end - begin, np.int32)
     draw = xp.ElementwiseKernel(
         "int64 first, uint64 seed, int32 scale",
         "int32 sources, int32 targets",
         _SHUFFLED_RMAT,
         "rmat",
     )
-    for first in range(0, edges, _CHUNK):
+    for first in range(0, end - begin, _CHUNK):
         chunk = slice(first, first + _CHUNK)
-        draw(first, seed << 40, scale, sources[chunk], targets[chunk])
+        draw(begin + first, seed << 40, scale, sources[chunk], targets[chunk])
     return sources, targets
 
 

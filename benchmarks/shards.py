@@ -12,7 +12,6 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from statistics import median
 from time import perf_counter
@@ -49,10 +48,9 @@ class Task:
 
     def slice(self, backend: Backend, rank: int, size: int) -> EdgeBatch:
         """The edges that a shard brings, on its device."""
-        sources, targets = shuffled_rmat(backend, self.scale, self.edges)
         part = slice(self.edges * rank // size, self.edges * (rank + 1) // size)
-        sources, targets = sources[part].copy(), targets[part].copy()
-        return EdgeBatch(sources, targets, vertices=1 << self.scale)
+        columns = shuffled_rmat(backend, self.scale, self.edges, part=part)
+        return EdgeBatch(*columns, vertices=1 << self.scale)
 
     def changes(self, loaded: EdgeBatch) -> list[EdgeBatch]:
         """Batches, one more than are counted.
@@ -210,7 +208,7 @@ def several_processes(task: Task, size: int) -> dict[str, Any]:
 def main() -> None:
     parser = harness.parser(__doc__ or "", backends=True)
     parser.add_argument("--scale", type=int, nargs="+", default=[24, 26])
-    parser.add_argument("--shards", type=int, nargs="+", default=[2])
+    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2], help="1: the engine alone")
     parser.add_argument("--target-error", type=float, default=1e-6)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batches", type=int, default=5)
@@ -223,10 +221,9 @@ def main() -> None:
         task = Task(scale, options.target_error, options.repeats, options.batches)
         backend = backend_named(options.backend)
         several = several_devices if options.backend == "cuda" else several_processes
-        contenders = [(1, partial(one_device, task, backend))]
-        contenders += [(size, partial(several, task, size)) for size in options.shards]
-        for size, run in contenders:
-            found = {"scale": scale, "shards": size, **run()}
+        for size in options.shards:
+            run = one_device(task, backend) if size == 1 else several(task, size)
+            found = {"scale": scale, "shards": size, **run}
             figures.append(found)
             print(found, flush=True)
             if options.backend == "cuda":
