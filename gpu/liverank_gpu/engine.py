@@ -330,8 +330,8 @@ class Engine:
         self._touched.add(update)
         if not self._group.divided:
             self._follow()
-            if update.rebuilt:
-                self._build_pages()
+        if update.rebuilt:
+            self._build_pages()
         return update
 
     def _build_pages(self) -> None:
@@ -528,8 +528,7 @@ class Engine:
         snapshot = snapshot.healed(self.options.damping)
         with self._owned():
             restore(snapshot, self._graph, self._iterate)
-            if not self._group.divided:
-                self._build_pages()
+            self._build_pages()
             self._record_ranked(snapshot.numbers["error_bound"])
 
     def personalized(

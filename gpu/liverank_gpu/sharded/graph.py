@@ -158,13 +158,14 @@ def removed_arcs(
 # one sweeps by rows. The pages of a shard have its own rows as targets, and columns as sources.
 #
 # Whether all have pages, or are to build them, is agreed before anything else of a call, together
-# with other numbers; only a build takes an exchange of its own. Sweeps by rows, however many, have
-# no pages built here: only batches do.
+# with other numbers: also those that each shard built by itself after a load. Only a build before a
+# sweep takes an exchange of its own. Sweeps by rows, however many, have no pages built here: only
+# loads and batches do.
 
 
 class ShardInPages(InPages):
-    """The pages of one shard. All shards call `agree` after each batch before they sweep, and
-    `view` together.
+    """The pages of one shard. All shards call `agree` after each batch or load before they sweep,
+    and `view` together.
     """
 
     def __init__(self, local: Backend, communicator: Communicator, columns: Columns) -> None:

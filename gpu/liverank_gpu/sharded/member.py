@@ -285,6 +285,7 @@ class Member(Engine):
         if "free" in arrays:  # they have no edges
             self._graph.apply(EdgeBatch(remove=arrays["free"].astype(np.int64)))
         self._iterate.restore(arrays["values"], numbers["base"], numbers["total"])
+        self._build_pages()
         self._record_ranked(numbers["error_bound"])
         return self._graph.edges
 

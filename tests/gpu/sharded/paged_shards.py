@@ -45,7 +45,7 @@ def running(
 
 
 def loaded(engine: ShardedEngine) -> None:
-    """A graph whose next solve builds pages."""
+    """A graph in pages, which have followed a batch."""
     engine.apply(skewed(np.random.default_rng(2), EDGES))
     engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 7)], delete=[(5, 0)]))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.sharded.columns import by_position
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import error_of
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
@@ -165,8 +167,11 @@ def test_they_take_no_exchanges_once_they_are_built(paging: Backend) -> None:
 
 
 def test_sweeps_by_rows_do_not_build_pages_in_one_shard(paging: Backend) -> None:
-    """Shards agree after a batch alone."""
-    with running(paging, Options(target_error=1e-12)) as (engine, workers):
+    """Shards agree after a load or a batch alone; here one had no memory for a load's."""
+    assert paging.pages is not None
+    short = instead(paging.pages, build=Mock(side_effect=MemoryError))
+    backends = [paging, replace(paging, pages=short)]
+    with running(backends, Options(target_error=1e-12)) as (engine, workers):
         engine.apply(skewed(np.random.default_rng(2), EDGES))
         swept = 0
         while swept <= SWEEPS_BY_ROWS:

@@ -41,13 +41,19 @@ def with_pages(backend: Backend, **own: Any) -> Backend:
     return replace(backend, pages=instead(backend.pages, **own))
 
 
-def test_a_graph_that_is_loaded_weighted_or_small_has_none(paging: Backend) -> None:
-    rule = PageRule(EDGES // 2, 0.0, 0.0)  # of a shard
-    least = replace(paging, costs=replace(paging.costs, pages=rule))
+def test_a_load_builds_them(paging: Backend) -> None:
     with running(paging, Options()) as (engine, workers):
         engine.apply(skewed(np.random.default_rng(2), EDGES))
+        built = kept(workers)
+        seen = Paged(paging)
         engine.update("static")
-        assert not any(shard.graph.in_pages.kept for shard in workers.shards)
+        assert seen.sums > 0 == seen.rows
+        assert all(a is b for a, b in zip(built, kept(workers), strict=True))
+
+
+def test_a_graph_that_is_weighted_or_small_has_none(paging: Backend) -> None:
+    rule = PageRule(EDGES // 2, 0.0, 0.0)  # of a shard
+    least = replace(paging, costs=replace(paging.costs, pages=rule))
     with running(paging, Options(weighted=True)) as (engine, workers):
         loaded(engine)
         engine.update("static")
@@ -133,7 +139,7 @@ def test_all_have_them_or_none(paging: Backend) -> None:
             engine.apply(EdgeBatch.of(insert=[(4, 3)]))
             engine.update("static")
             assert not any(shard.graph.in_pages.kept for shard in workers.shards)
-        assert built.call_count == short.call_count == 1
+        assert built.call_count == short.call_count == 2  # with the load, and after a batch
         short.side_effect = None
         assert seen.rows > 0 == seen.sums
         while engine.edges < 2 * EDGES:  # they are asked again when it has grown
@@ -194,7 +200,9 @@ def test_an_interrupted_solve_leaves_them_right(paging: Backend) -> None:
 def test_one_that_is_interrupted_where_pages_are_built_does_too(paging: Backend) -> None:
     """One shard has its pages by then, and the other none."""
     assert paging.pages is not None
-    build = Mock(wraps=paging.pages.build, side_effect=RuntimeError("of the device"))
+    # the first is that of the load
+    errors = [MemoryError, RuntimeError("of the device")]
+    build = Mock(wraps=paging.pages.build, side_effect=errors)
     with running([paging, with_pages(paging, build=build)], Options()) as (engine, workers):
         loaded(engine)
         with pytest.raises(RuntimeError, match="of the device"):
