@@ -300,8 +300,9 @@ class Outbox:
 @dataclass(slots=True, eq=False)
 class PushRound(Operation[Any]):
     """Pushes the candidates above θ: moves r to y, but for what rounding of y leaves, and adds
-    α·x/d, times the weight of the edge, to the sums of their out-neighbours, which go to messages.
-    Candidates that are not above the floor are none any more. The result is for AddReceived.
+    α·x/d, times the weight of the edge, to the sums of their out-neighbours, which go to messages;
+    or, for own ones, to r at once. Candidates that are not above the floor are none any more. The
+    result is for AddReceived.
 
     values    values[n], y
     count, edges  candidates above θ, and their out-edges

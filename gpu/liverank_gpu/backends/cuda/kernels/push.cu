@@ -211,7 +211,9 @@ __global__ void __launch_bounds__(BLOCK, 2) push(
         const WorkLists lists = {
             out.lengths, marks, candidates, counts + Tally::LISTED_COUNT + list, next_queue,
             counts + Tally::QUEUED_COUNT + next, capacity, floor, threshold, edge_weight};
-        spread_items(arrays, queue, numbers[Tally::ITEMS + now], lists, thread);
+        spread_items(arrays, queue, numbers[Tally::ITEMS + now], thread, [&](int v, double amount) {
+            accumulate(v, amount, arrays.r, lists, thread);
+        });
         flush(thread, tally, counts + Tally::QUEUED_EDGES + next);
         grid.sync();
     }

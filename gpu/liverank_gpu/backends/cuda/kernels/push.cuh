@@ -16,9 +16,10 @@ struct PushArrays {
     __device__ __forceinline__ double diagonal(int v) const { return diagonal_of(degree[v], loop[v], damping); }
 };
 
-// r[v] += contribution over all items: a few items to a warp, their edges one after the other.
+// Calls add(v, contribution) over all items: a few items to a warp, their edges one after the other.
+template <typename Add>
 __device__ __forceinline__ void spread_items(
-    const PushArrays& push, const int* queue, int64 count, const WorkLists& lists, ThreadSums& thread) {
+    const PushArrays& push, const int* queue, int64 count, ThreadSums& thread, const Add& add) {
     const int lane = threadIdx.x % WARP;
     const int64 warps = threads_of_grid() / WARP;
     int64 each = (count + warps - 1) / warps;
@@ -51,7 +52,7 @@ __device__ __forceinline__ void spread_items(
             const double owner_contribution = __shfl_sync(FULL, contribution, owner);
             if (edge < all) {
                 const double amount = edge_amount(owner_contribution, push.out.weights, owner_begin + edge);
-                accumulate(push.out.indices[owner_begin + edge], amount, push.r, lists, thread);
+                add(push.out.indices[owner_begin + edge], amount);
                 if constexpr (WEIGHTED) {
                     thread.sums[RESIDUAL_SUM] += amount;
                     thread.sums[MOVED] += fabs(amount);

@@ -1,7 +1,7 @@
 // The parts of a round of a push, for shards, which exchange messages between them (liverank_gpu.operations.residual).
 //
 //     push_round    step = r[u] / (1 - αℓ/d),  y[u] += step,  r[u] = what rounding of y leaves     for candidates above θ
-//                   sums[w] += α·step/d, times w(u,w) if WEIGHTED                                  over their out-lists
+//                   r[w] or, if another shard owns w, sums[w] += α·step/d, times w(u,w) if WEIGHTED    over their out-lists
 //                   and sends these sums
 //     send_sums     moves sums to messages: pairs of a row of the owner and an amount
 //     add_received  r[row] += amount for all pairs; counts the candidates above each of LEVELS thresholds, and their out-edges
@@ -113,10 +113,21 @@ __global__ void __launch_bounds__(BLOCK, 2) push_round(
     take_candidates(push, from, listed, threshold, edge_weight, solve, kept, queue, answer.counts, thread);
     flush(thread, answer.counts, counts + Tally::QUEUED_EDGES);
     grid.sync();
-    push.r = sums.r;
-    const WorkLists lists = lists_of(sums, graph.out.lengths, answer.counts);
-    spread_items(push, queue, answer.counts[Tally::ITEMS], lists, thread);
-    thread.sums[RESIDUAL_L1] = thread.sums[RESIDUAL_SUM] = 0.0;  // which change where the sums arrive
+    const WorkLists away = lists_of(sums, graph.out.lengths, answer.counts);
+    const WorkLists own = {
+        graph.out.lengths, from.marks, kept, counts + Tally::LISTED_COUNT + 1, nullptr, nullptr, from.capacity, from.floor};
+    double own_sum = 0.0;
+    spread_items(push, queue, answer.counts[Tally::ITEMS], thread, [&](int column, double amount) {
+        if (column < messages.room) {  // a row of this shard
+            own_sum += amount;
+            accumulate(column, amount, from.r, own, thread);
+        } else {
+            const double size = fabs(atomicAdd(&sums.r[column], amount) + amount);
+            thread.sums[MAGNITUDE] += size;
+            enqueue(column, size, away, thread);
+        }
+    });
+    thread.sums[RESIDUAL_SUM] = own_sum;  // what is sent changes r where it arrives
     flush(thread, answer.counts, counts + Tally::QUEUED_EDGES);
     grid.sync();
     send(sums, answer.counts[Tally::LISTED_COUNT], messages, answer.counts);
@@ -140,7 +151,7 @@ __global__ void __launch_bounds__(BLOCK, 2) send_sums(
     tell(grid, answer, Tally::SIZE);
 }
 
-// sent: what one of the others told; null if there are no messages. numbers: liverank_gpu.operations.residual.RoundNumbers, and
+// sent: what one of the others told, also how many candidates are listed since push_round; null if there are no messages. numbers: liverank_gpu.operations.residual.RoundNumbers, and
 // the counts of each threshold.
 __global__ void __launch_bounds__(BLOCK, 2) add_received(
     Candidates to, int64 listed, Messages messages, const int64* sent, const int* __restrict__ out_lengths, double first,
@@ -148,7 +159,7 @@ __global__ void __launch_bounds__(BLOCK, 2) add_received(
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const double thresholds[LEVELS] = {first, second, third, fourth};
     uint64* const all = reinterpret_cast<uint64*>(answer.counts);
-    begin_answer(answer, listed);
+    begin_answer(answer, sent == nullptr ? listed : max(listed, sent[Tally::LISTED_COUNT + 1]));
     grid.sync();
     if (sent != nullptr) {
         const WorkLists lists = lists_of(to, out_lengths, answer.counts);
