@@ -193,7 +193,7 @@ def sigps(document: Record) -> str:
     speed = heading("| graph | program | one thread, ms | ms | times as fast |")
     speed += [
         f"| {row['graph']}, {row['edges']:,} edges | `{row['program']}`"
-        f" | {row['sequential_ms']:,.0f} | {row['ms']:.3g} | {row['times_as_fast']:.0f} |"
+        f" | {row['sequential_ms']:,.0f} | {row['ms']:.3g} | {row['times_as_fast']:.3g} |"
         for row in figures["speed-up"]
     ]
     three = heading(
