@@ -41,6 +41,15 @@ PLATFORMS = {"x86_64": [2, 3], "aarch64": [0]}
 _COMPILER = runpy.run_path(str(NATIVE / "compiler.py"))
 WARNINGS = ["-Wall", "-Wextra"]
 
+_BUILT_IN = """
+from liverank_gpu.backends.cpu.programs import BEFORE, program_struct
+from liverank_gpu.operations.programs import VertexProgram
+from liverank_gpu.programs import algorithms
+
+programs = [each for each in vars(algorithms).values() if isinstance(each, VertexProgram)]
+print(BEFORE, *map(program_struct, programs), sep="\\n")
+"""
+
 
 def platform_of_wheel() -> str:
     """LIVERANK_PLATFORM; empty: this machine."""
@@ -71,12 +80,28 @@ def extensions(target: str = "") -> list[Path]:
         sys.exit("liverank: no C++ compiler was found; install g++ or clang, or the ziglang wheel")
     headers = [*sorted(NATIVE.glob("*.h")), *sorted((ENGINE / "kernels").glob("*.h"))]
     shared = hashlib.sha256(b"".join(path.read_bytes() for path in headers))
-    sources = sorted(NATIVE.glob("*.cpp"), key=lambda path: -path.stat().st_size)
+    sources = [built_in_programs(), *NATIVE.glob("*.cpp")]
+    sources.sort(key=lambda path: -path.stat().st_size)
     with ThreadPoolExecutor(os.cpu_count()) as workers:
         return [
             _linked(command, level, sources, shared, folder, folder if target else NATIVE, workers)
             for level in levels(target)
         ]
+
+
+def built_in_programs() -> Path:
+    """The built-in vertex programs in C++, translated again if the engine's Python has changed."""
+    parts = [_BUILT_IN.encode(), *(path.read_bytes() for path in sorted(ENGINE.rglob("*.py")))]
+    title = f"// of {hashlib.sha256(b''.join(parts)).hexdigest()}\n"
+    path = BUILD / "built_in_programs.cpp"
+    if not (path.exists() and path.read_text("utf-8").startswith(title)):
+        command = [sys.executable, "-P", "-c", _BUILT_IN]
+        environment = {**os.environ, "PYTHONPATH": str(ENGINE.parent)}
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(title + done.stdout.decode(), "utf-8")
+        partial.replace(path)
+    return path
 
 
 def _linked(
@@ -89,7 +114,7 @@ def _linked(
     workers: ThreadPoolExecutor,
 ) -> Path:
     name = f"_kernels_v{level}" if level else "_kernels"
-    flags = [*_COMPILER["flags"](command, name, level), *WARNINGS]
+    flags = [*_COMPILER["flags"](command, name, level), *WARNINGS, f"-I{NATIVE}"]
 
     def compiled(source: Path) -> Path:
         key = shared.copy()

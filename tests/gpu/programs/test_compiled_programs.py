@@ -17,13 +17,8 @@ from liverank_gpu.native import compiler, kernels
 from liverank_gpu.operations.programs import VertexProgram
 from liverank_gpu.programs import algorithms
 from liverank_gpu.programs.algorithms import LEVELS, PAGERANK
-from tools import programs
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_the_source_of_the_built_in_programs_is_up_to_date() -> None:
-    assert programs.PATH.read_text("utf-8") == programs.text(), "run python -m tools.programs"
 
 
 def test_the_extension_has_the_built_in_programs() -> None:
