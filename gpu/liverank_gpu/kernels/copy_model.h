@@ -1,17 +1,11 @@
-// An edge of the copy model, drawn as algorithm 1 of cuPPA draws it: liverank_gpu.generate.published. Included behind mix and
-// GOLDEN_GAMMA (SplitMix64), which each backend has.
+// An edge of the copy model, drawn as algorithm 1 of cuPPA draws it: liverank_gpu.generate.published.
 #pragma once
-#include "vertex.h"
+#include "random.h"
 #if !defined(__CUDACC__)
 #include <atomic>
 #endif
 
 namespace copy_model {
-
-// ⌊number · limit / 2⁶⁴⌋: an integer in 0 … limit - 1 from a 64-bit number. limit < 2³¹.
-ON_DEVICE long long below(unsigned long long number, unsigned long long limit) {
-    return (long long)(((number >> 32) * limit + ((number & 0xffffffff) * limit >> 32)) >> 32);
-}
 
 // F(v) of each v ≥ d are the places from (v - d)·d on of `links`. A negative place is NULL; it counts the attempts that have
 // failed: -1 - attempts.
@@ -32,7 +26,7 @@ struct CopyModel {
     // Lines 5 to 20 for the edge at `place`. False if it has to wait for F_l(u), which is at the place `origin`.
     ON_DEVICE bool execute(long long place, long long& origin) const {
         const long long row = place - place % d, v = d + place / d;
-        const unsigned long long edge = mix(start + (unsigned long long)(d * d + place + 1) * GOLDEN_GAMMA);
+        const unsigned long long edge = random_number(start, d * d + place);
         for (;;) {
             const unsigned long long attempt = (unsigned)(-1 - links[place]);
             const unsigned long long key = edge + 3 * attempt * GOLDEN_GAMMA;

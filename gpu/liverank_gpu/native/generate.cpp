@@ -1,21 +1,13 @@
 // Graphs drawn from counter-based random numbers (liverank_gpu.operations.generate).
 #include <algorithm>
+#include <tuple>
+#include <vector>
 
+#include "../kernels/copy_model.h"
 #include "bind.h"
 #include "pool.h"
-#include "random.h"
 
 namespace {
-
-// Number i of the sequence that begins at `start`.
-uint64 random_number(uint64 start, int64 index) {
-    return mix(start + (static_cast<uint64>(index) + 1) * GOLDEN_GAMMA);
-}
-
-// An integer in 0 … limit - 1 from a 64-bit number: ⌊number · limit / 2⁶⁴⌋. limit < 2³¹.
-uint64 below(uint64 number, uint64 limit) {
-    return ((number >> 32) * limit + ((number & 0xFFFFFFFF) * limit >> 32)) >> 32;
-}
 
 // Numbers of a sequence.
 void fill_random(uint64 start, int64 skipped, Span<uint64> numbers) {
@@ -38,7 +30,7 @@ struct CopyModel {
             uint64 key = random_number(start, v * d + edge);
             for (;;) {
                 const auto draw = [&] { return mix(key += GOLDEN_GAMMA); };
-                int64 candidate = static_cast<int64>(below(draw(), static_cast<uint64>(v)));
+                int64 candidate = below(draw(), v);
                 const bool is_copy = draw() >> 11 >= threshold;
                 key += GOLDEN_GAMMA;
                 if (is_copy && candidate >= d) {
@@ -46,9 +38,9 @@ struct CopyModel {
                         row[d - 1] = -1;
                         return;
                     }
-                    candidate = links[d * (candidate - d) + static_cast<int64>(below(mix(key), static_cast<uint64>(d)))];
+                    candidate = links[d * (candidate - d) + below(mix(key), d)];
                 } else if (is_copy && d > 1) {
-                    const int64 other = static_cast<int64>(below(mix(key), static_cast<uint64>(d - 1)));
+                    const int64 other = below(mix(key), d - 1);
                     candidate = other + (other >= candidate);
                 }
                 if (std::find(row, row + edge, static_cast<int>(candidate)) == row + edge) {
@@ -71,26 +63,11 @@ void attach(int64 first, int64 last, Span<int> links, int64 d, uint64 start, uin
 }
 KERNEL("attach", attach);
 
-// Pairs 0 … of a permutation: a Feistel network over 2 · bits bits, applied again while the result is no pair (cycle walking).
+// Pairs 0 … of a permutation.
 void permuted_pairs(uint64 start, uint64 vertices, int64 bits, int64 rounds, Span<int> sources, Span<int> targets) {
-    const uint64 pairs = vertices * (vertices - 1), mask = (uint64{1} << bits) - 1;
     pool::parallel(sources.size, 1 << 12, [&](int64 first, int64 last) {
-        for (int64 edge = first; edge < last; ++edge) {
-            uint64 value = static_cast<uint64>(edge);
-            do {
-                uint64 left = value >> bits, right = value & mask;
-                for (int64 round = 0; round < rounds; ++round) {
-                    const uint64 index = (static_cast<uint64>(round) << bits) + right;
-                    const uint64 swapped = left ^ (random_number(start, static_cast<int64>(index)) & mask);
-                    left = right;
-                    right = swapped;
-                }
-                value = left << bits | right;
-            } while (value >= pairs);
-            const uint64 source = value / (vertices - 1), target = value - source * (vertices - 1);
-            sources[edge] = static_cast<int>(source);
-            targets[edge] = static_cast<int>(target + (target >= source));
-        }
+        for (int64 edge = first; edge < last; ++edge)
+            permuted_pair(edge, start, vertices, static_cast<int>(bits), static_cast<int>(rounds), sources[edge], targets[edge]);
     });
 }
 KERNEL("permuted_pairs", permuted_pairs);
@@ -115,5 +92,45 @@ void draw_rmat(
     });
 }
 KERNEL("draw_rmat", draw_rmat);
+
+// ---- cuPPA, algorithm 1 of Alam and Perumalla (2017), for one segment of vertices: liverank_gpu.generate.published, which says
+// what of the text is corrected.
+
+// F_ℓ(v), and F_l(u), for which it waits: places in `links`.
+struct Waiting {
+    long long place, origin;
+};
+
+// Thread i of T executes vertices first + i, first + i + T, …. Any number of cores runs the threads, so none waits for another
+// one: all execute phase 1, and then in turns a pass over their queues. Q and Q' share memory: what is appended to one has left
+// the other. Returns how many edges waited, how many at one thread at most, and the passes.
+std::tuple<int64, int64, int64> execute_copy_model(
+    int64 first, int64 last, int64 d, uint64 threshold, uint64 start, int64 threads, Span<int> links) {
+    const copy_model::CopyModel model{links.data, d, threshold, start};
+    std::vector<std::vector<Waiting>> queues(threads);
+    // phase 1: execute the copy model
+    pool::each(threads, [&](int64 thread) {
+        for (int64 v = first + thread; v < last; v += threads)
+            for (int64 place = (v - d) * d; place < (v - d + 1) * d; ++place)
+                if (long long origin; !model.execute(place, origin)) queues[thread].push_back({place, origin});
+    });
+    int64 queued = 0, largest = 0, passes = 0;
+    for (const auto& queue : queues) {
+        queued += static_cast<int64>(queue.size());
+        largest = std::max(largest, static_cast<int64>(queue.size()));
+    }
+    // phase 2: resolve incomplete edges
+    const auto waits = [](const std::vector<Waiting>& queue) { return !queue.empty(); };
+    for (; std::any_of(queues.begin(), queues.end(), waits); ++passes)
+        pool::each(threads, [&](int64 thread) {
+            auto& queue = queues[thread];
+            std::size_t kept = 0;
+            for (Waiting edge : queue)
+                if (model.newest(edge.origin) < 0 || !model.execute(edge.place, edge.origin)) queue[kept++] = edge;
+            queue.resize(kept);
+        });
+    return {queued, largest, passes};
+}
+KERNEL("execute_copy_model", execute_copy_model);
 
 }  // namespace

@@ -86,7 +86,7 @@ class CudaGenerate(OnDevice, GenerateOperations):
             count = threads.blocks * block_bytes // 8
             queues = self._device.allocate("the waiting queues", count, np.uint64)
         self._launch(
-            "cuppa",
+            "generate",
             "execute_copy_model",
             threads.blocks,
             do.first,

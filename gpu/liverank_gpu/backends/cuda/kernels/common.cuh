@@ -177,10 +177,3 @@ template <class Id>
 __device__ __forceinline__ int64 position_of(Id id, const int* __restrict__ positions, int64 permuted) {
     return id >= 0 && id < permuted ? positions[id] : (int64)id;
 }
-
-// SplitMix64: see liverank_gpu.operations.generate.
-__device__ __forceinline__ uint64 mix(uint64 state) {
-    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9ull;
-    state = (state ^ state >> 27) * 0x94d049bb133111ebull;
-    return state ^ state >> 31;
-}

@@ -3,6 +3,7 @@
 // Numbers are SplitMix64's, counter-based. So a graph does not depend on the launch shape, nor on the order in which threads
 // run.
 #include "common.cuh"
+#include "copy_model.h"
 
 #if !WEIGHTED
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.
@@ -10,7 +11,7 @@
 __global__ void __launch_bounds__(BLOCK) random_numbers(
     uint64 start, int64 skipped, int64 count, uint64* __restrict__ numbers) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < count; at += (int64)gridDim.x * BLOCK)
-        numbers[at] = mix(start + (uint64)(skipped + at + 1) * GOLDEN_GAMMA);
+        numbers[at] = random_number(start, skipped + at);
 }
 
 // Preferential attachment by the copy model (liverank_gpu.generate.graphs): d edges of each vertex from d on.
@@ -97,28 +98,71 @@ __global__ void preferential_attachment(
     }
 }
 
-// Uniform random edges: edge i is the pair of vertices to which a permutation of all pairs maps i. The permutation is a Feistel
-// network over 2 · bits bits, applied again while the result is no pair (cycle walking): less than four times on average.
+// Uniform random edges: edge i is the pair of vertices to which a permutation of all pairs maps i.
 //
 // Launch: BLOCK threads a block, grid-stride. Traffic: 8 bytes an edge.
 __global__ void __launch_bounds__(BLOCK) uniform_pairs(
     uint64 start, int64 vertices, int bits, int64 edges, int* __restrict__ sources, int* __restrict__ targets) {
-    const uint64 others = (uint64)vertices - 1, pairs = (uint64)vertices * others, mask = (1ull << bits) - 1;
-    for (int64 edge = (int64)blockIdx.x * BLOCK + threadIdx.x; edge < edges; edge += (int64)gridDim.x * BLOCK) {
-        uint64 value = (uint64)edge;
-        do {
-            uint64 left = value >> bits, right = value & mask;
-            for (int round = 0; round < FEISTEL_ROUNDS; ++round) {
-                const uint64 counter = ((uint64)round << bits) + right + 1;
-                const uint64 swapped = left ^ (mix(start + counter * GOLDEN_GAMMA) & mask);
-                left = right;
-                right = swapped;
+    for (int64 edge = (int64)blockIdx.x * BLOCK + threadIdx.x; edge < edges; edge += (int64)gridDim.x * BLOCK)
+        permuted_pair(edge, start, vertices, bits, FEISTEL_ROUNDS, sources[edge], targets[edge]);
+}
+
+// cuPPA, algorithm 1 of Alam and Perumalla (2017), for one segment of vertices: liverank_gpu.generate.published, which says
+// what of the text is corrected.
+//
+// Thread i of T executes vertices first + i, first + i + T, …. An edge waits in the thread's queue as the places in `links` of
+// F_ℓ(v), in the upper half of a number, and of F_l(u). Q and Q' share memory: what is appended to one has left the other. A
+// thread with a full queue resolves edges before it goes on.
+//
+// It ends if all blocks run at the same time (section 3.4): so there are no more of them than multiprocessors. Let v be the
+// smallest vertex that is not done. All that it can wait for is done, and its thread has no edges of smaller vertices: what
+// waits there of v's own is resolved by the next pass, so v advances.
+//
+// Launch: any number of threads, each with room for `room` edges in dynamic shared memory, or in `queues` unless it is null.
+// Traffic an edge: 4 bytes written twice (-1 and the link), a row of links compared, one sector read at random for a copy.
+__global__ void __launch_bounds__(1024) execute_copy_model(
+    int64 first, int64 last, int64 edges_per_vertex, uint64 threshold, uint64 start, int64 room, uint64* queues, int* links,
+    uint64* counts) {
+    constexpr unsigned PAUSE = 50;  // nanoseconds between two passes
+    extern __shared__ uint64 shared_queues[];
+    const int64 d = edges_per_vertex, threads = (int64)gridDim.x * blockDim.x;
+    const int64 thread = (int64)blockIdx.x * blockDim.x + threadIdx.x;
+    const copy_model::CopyModel model = {links, d, threshold, start};
+    uint64* const queue = queues != nullptr ? queues + thread : shared_queues + threadIdx.x;
+    const int64 stride = queues != nullptr ? threads : (int64)blockDim.x;
+    uint64 waiting = 0, queued = 0, largest = 0, passes = 0;
+    const auto resolve = [&] {  // lines 23 to 29
+        __nanosleep(PAUSE);
+        ++passes;
+        uint64 kept = 0;
+        for (uint64 at = 0; at < waiting; ++at) {
+            const uint64 pair = queue[at * stride];
+            const int64 place = (int64)(pair >> 32);
+            int64 origin = (int64)(pair & 0xffffffff);
+            if (model.newest(origin) < 0 || !model.execute(place, origin))
+                queue[kept++ * stride] = (uint64)place << 32 | (uint64)origin;
+        }
+        waiting = kept;
+    };
+    __syncthreads();  // none waits for a thread of its block that has not begun
+    int64 v = first + thread, edge = 0;
+    // lanes of a warp go through these turns together, so that none waits for another one that cannot go on
+    while (v < last || waiting > 0) {
+        if (v < last && waiting < (uint64)room) {  // phase 1: execute the copy model
+            const int64 place = (v - d) * d + edge;
+            int64 origin = 0;
+            if (!model.execute(place, origin)) {
+                queue[waiting++ * stride] = (uint64)place << 32 | (uint64)origin;
+                ++queued;
+                if (waiting > largest) largest = waiting;
             }
-            value = left << bits | right;
-        } while (value >= pairs);
-        const uint64 source = value / others, target = value - source * others;
-        sources[edge] = (int)source;
-        targets[edge] = (int)(target + (target >= source));
+            if (++edge == d) edge = 0, v += threads;
+        } else {  // phase 2: resolve incomplete edges
+            resolve();
+        }
     }
+    if (queued > 0) atomicAdd(counts, queued);
+    if (largest > ((volatile uint64*)counts)[1]) atomicMax(counts + 1, largest);
+    if (passes > ((volatile uint64*)counts)[2]) atomicMax(counts + 2, passes);
 }
 #endif

@@ -5,6 +5,7 @@
 //
 // Launch: BLOCK threads a block, a warp a row or a pair of rows, grid-stride.
 #include "common.cuh"
+#include "random.h"
 
 struct InLists {
     Lists in;

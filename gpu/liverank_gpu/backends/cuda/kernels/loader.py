@@ -16,7 +16,6 @@ from itertools import accumulate
 from pathlib import Path
 
 from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, names_of
-from liverank_gpu.native.in_numpy import GOLDEN_GAMMA
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.operations.generate import FEISTEL_ROUNDS
 from liverank_gpu.operations.graph import (
@@ -397,7 +396,6 @@ def _constants(weighted: bool) -> str:
             f"inline constexpr bool WEIGHTED = {str(weighted).lower()};",
             f"inline constexpr double SPARED_GROWTH = {SPARED_GROWTH};",
             f"inline constexpr long long LAST_PLACE = {LAST_PLACE}LL;",
-            f"inline constexpr unsigned long long GOLDEN_GAMMA = {GOLDEN_GAMMA}ull;",
             f"using Degree = {'double' if weighted else 'int'};",
             f"using Loop = {'float' if weighted else 'unsigned char'};",
             *_integers(numbers),
