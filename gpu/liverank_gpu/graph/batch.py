@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from liverank_gpu.columns import LARGEST_WEIGHT
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.packed_csr import rows_of
-from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
@@ -57,34 +55,6 @@ class Removal:
     vertices: NDArray[np.int64]
     arcs: tuple[Array, Array]
     edges: int
-
-    @classmethod
-    def of(
-        cls,
-        backend: Backend,
-        vertices: NDArray[np.int64],
-        permutation: VertexPermutation,
-        outgoing: Csr,
-        incoming: Csr,
-        loop: Array | None,
-        directed: bool,
-    ) -> Removal:
-        """loop  see GraphView; None if loops cannot be deleted"""
-        xp = backend.xp
-        rows = xp.sort(permutation.positions_of(vertices)).astype(np.int32)
-        leaving, arriving = (rows_of(backend, csr, rows) for csr in (outgoing, incoming))
-        # an arc between two of them is in both lists
-        nearest = xp.minimum(xp.searchsorted(rows, arriving.neighbours), max(0, len(rows) - 1))
-        others = rows[nearest] != arriving.neighbours
-        loops = rows[:0] if loop is None else rows[loop[rows] != 0]
-        sources = xp.concatenate([leaving.rows, arriving.neighbours[others], loops])
-        targets = xp.concatenate([leaving.neighbours, arriving.rows[others], loops])
-        arcs = len(sources) - len(loops)
-        return cls(
-            vertices,
-            (permutation.to_ids(sources), permutation.to_ids(targets)),
-            (arcs if directed else arcs // 2) + len(loops),
-        )
 
 
 # What a batch does to the lists of a graph: the directed edges (arcs) to delete and to insert.

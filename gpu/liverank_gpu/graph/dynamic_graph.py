@@ -28,6 +28,7 @@ from liverank_gpu.graph.packed_csr import (
     PackedCsr,
     Workspace,
     allocate_changes,
+    rows_of,
 )
 from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.rebuild import rebuild, restore_directions
@@ -194,9 +195,10 @@ class DynamicGraph(RankedGraph):
         removed, unlinked = self.ids.vertices_among(batch.remove), NO_IDS
         if unlinks and not rebuilds and self._finds_edges_of(removed, batch):
             unlinked = removed
-        removal = None if len(unlinked) else self._removal(batch)
+        removal = None if len(unlinked) else self._removal(removed)
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         removed_edges = removal.edges if removal else 0
+        self.ids.reserve(vertices if removal else 0)
         expired = too_old = 0
         self.scale_rows()
         if self.decay and arcs.insertions:
@@ -245,14 +247,31 @@ class DynamicGraph(RankedGraph):
             followed=applied.followed,
         )
 
-    def _removal(self, batch: EdgeBatch) -> Removal | None:
-        vertices = self.ids.vertices_among(batch.remove)
+    def _removal(self, vertices: NDArray[np.int64]) -> Removal | None:
+        """What goes with these vertices, ids in ascending order; None without any. In shards each
+        names the arcs in the out-lists of those that are here, and the arcs in their in-lists whose
+        source stays.
+        """
         if len(vertices) == 0:
             return None
-        self.ids.reserve(max(self.vertices, batch.vertices))
+        backend, xp = self.backend, self.backend.xp
+        removed = xp.sort(self.permutation.positions_of(vertices))
+        rows, _ = self.own_rows_at(removed)
         lists = (self.outgoing.csr, self.incoming.csr)
-        loops = None if self.fixed_loops else self.loop
-        return Removal.of(self.backend, vertices, self.permutation, *lists, loops, self.directed)
+        leaving, arriving = (rows_of(backend, csr, rows) for csr in lists)
+        # an arc between two of them is in both lists
+        origins = self.positions_at(arriving.neighbours)
+        nearest = xp.minimum(xp.searchsorted(removed, origins), len(removed) - 1)
+        stays = removed[nearest] != origins
+        loops = rows[:0] if self.fixed_loops else rows[self.loop[rows] != 0]
+        sources = xp.concatenate([leaving.rows, arriving.neighbours[stays], loops])
+        targets = xp.concatenate([leaving.neighbours, arriving.rows[stays], loops])
+        to_ids, positions_at = self.permutation.to_ids, self.positions_at
+        arcs = self.count(len(sources) if self.directed else len(sources) + len(loops))
+        edges = arcs if self.directed else arcs // 2
+        return Removal(
+            vertices, (to_ids(positions_at(sources)), to_ids(positions_at(targets))), edges
+        )
 
     def scale_rows(self) -> None:
         """See Decay.scale; to be called when all have followed the last update."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import (
     Arcs,
-    Removal,
     require_times,
     weight_exceeded,
 )
@@ -29,7 +28,7 @@ from liverank_gpu.graph.decay import (
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph, is_large_part
 from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
 from liverank_gpu.graph.in_pages import InPages
-from liverank_gpu.graph.packed_csr import allocate_changes, rows_of
+from liverank_gpu.graph.packed_csr import allocate_changes
 from liverank_gpu.graph.vertices import (
     LEAST_PERMUTED,
     NO_IDS,
@@ -37,7 +36,7 @@ from liverank_gpu.graph.vertices import (
     by_descending_degree,
 )
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Csr, GraphView
+from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import (
     INSERT,
@@ -114,41 +113,6 @@ def exceeded_weight(
     table = communicator.gather([place, weight])
     last = table[int(table[:, 0].argmax())]
     return weight_exceeded(int(last[0]), float(last[1]))
-
-
-# The vertices that a batch removes from a graph in shards, and the edges that go with them.
-
-
-def removed_arcs(
-    backend: Backend,
-    numbering: Numbering,
-    removed: Array,
-    outgoing: Csr,
-    incoming: Csr,
-    loop: Array | None,
-) -> tuple[Array, Array, int]:
-    """Positions of sources and targets, int64[k] each, of arcs from or to removed vertices, and how
-    many are loops: arcs in the out-lists of own removed vertices, and arcs in their in-lists whose
-    source stays. So one shard names each arc.
-
-    removed  integer[r], positions of the removed vertices of all shards
-    loop     see GraphView; None if loops cannot be deleted
-    """
-    xp = backend.xp
-    own = removed[numbering.owners(removed) == numbering.rank]
-    if len(own) == 0:
-        nothing = xp.empty(0, np.int64)
-        return nothing, nothing, 0
-    rows = xp.sort(numbering.rows_of(own)).astype(np.int32)
-    leaving, arriving = (rows_of(backend, csr, rows) for csr in (outgoing, incoming))
-    origins = numbering.positions_at(arriving.neighbours, xp)
-    stays = ~xp.isin(origins, removed)
-    loops = rows[:0] if loop is None else rows[loop[rows] != 0]
-    of_loops = numbering.positions_of(loops)
-    sources = [numbering.positions_of(leaving.rows), origins[stays], of_loops]
-    ends = numbering.positions_at(leaving.neighbours, xp)
-    targets = [ends, numbering.positions_of(arriving.rows[stays]), of_loops]
-    return xp.concatenate(sources), xp.concatenate(targets), len(loops)
 
 
 # ---- in-lists in pages in shards: liverank_gpu.graph.in_pages, on all shards or on none ----
@@ -412,8 +376,9 @@ class ShardGraph(DynamicGraph):
         table = np.array([own]) if replicated else self._communicator.gather(own)
         limit = max(self.ids.limit, int(table[:, 0].max()))
         insertions, deletions, to_remove = (int(column.sum()) for column in table.T[1:])
-        removal = self._removal(batch) if to_remove else None
-        removed, gone = (removal.vertices, removal.edges) if removal else (NO_IDS, 0)
+        removed = self.ids.vertices_among(self._united(batch.remove)) if to_remove else NO_IDS
+        removal = self._removal(removed)
+        gone = removal.edges if removal else 0
         arcs = Arcs.of(self.backend, batch, removal, self.directed, self.weighted)
         self.ids.reserve(limit if to_remove else 0)
         returned = self.ids.returning(self.backend, batch, removed)
@@ -532,21 +497,6 @@ class ShardGraph(DynamicGraph):
     def own_rows_at(self, positions: Array) -> tuple[Array, Array]:
         own = self.backend.xp.flatnonzero(self.numbering.owners(positions) == self.numbering.rank)
         return self.numbering.rows_of(positions[own]).astype(np.int32), own
-
-    def _removal(self, batch: EdgeBatch) -> Removal | None:
-        """The vertices that all slices remove, and the arcs that this shard names."""
-        vertices = self.ids.vertices_among(self._united(batch.remove))
-        if len(vertices) == 0:
-            return None
-        lists = (self.outgoing.csr, self.incoming.csr)
-        loop = None if self.fixed_loops else self.loop
-        positions, to_ids = self.permutation.positions_of(vertices), self.permutation.to_ids
-        sources, targets, loops = removed_arcs(
-            self.backend, self.numbering, positions, *lists, loop
-        )
-        arcs, loops = map(int, self._communicator.sums([len(sources) - loops, loops]))
-        edges = (arcs if self.directed else arcs // 2) + loops
-        return Removal(vertices, (to_ids(sources), to_ids(targets)), edges)
 
     def _united(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[…] on the host: the distinct ids of all shards, ascending."""
