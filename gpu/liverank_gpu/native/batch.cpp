@@ -5,6 +5,7 @@
 // sorted batch, which is cheaper than its sort.
 #include "batch.h"
 
+#include <bit>
 #include <tuple>
 
 #include "bind.h"
@@ -123,6 +124,26 @@ int64 row_at(const Span<int64>& work, int64 rows, int64 unit) {
     return std::upper_bound(work.data, work.data + rows, unit) - work.data - 1;
 }
 
+// A set of neighbours, and of some others: few of these while it has up to 4,096.
+class Filter {
+    static constexpr int WIDTH = 16;
+    uint64 words[(1 << WIDTH) / 64];
+    int shift;
+
+    // the highest bits of a product by the golden ratio
+    uint64 bit_of(int neighbour) const { return static_cast<uint32>(neighbour) * 0x9E3779B97F4A7C15u >> shift; }
+
+  public:
+    Filter(const int* first, const int* end) {
+        const int width = std::clamp<int>(std::bit_width(static_cast<uint64>(end - first)) + 4, 6, WIDTH);
+        shift = 64 - width;
+        std::fill_n(words, (1 << width) / 64, 0);
+        for (; first < end; ++first) words[bit_of(*first) / 64] |= uint64{1} << bit_of(*first) % 64;
+    }
+
+    bool may_have(int neighbour) const { return words[bit_of(neighbour) / 64] >> bit_of(neighbour) % 64 & 1; }
+};
+
 // Finds the slots of the named edges.
 template <class Kind>
 void locate(int64 work, const Lists<Kind>& csr, const Plan<Kind>& plan) {
@@ -142,7 +163,9 @@ void locate(int64 work, const Lists<Kind>& csr, const Plan<Kind>& plan) {
                 continue;
             }
             const int *named = plan.edge_neighbour.data + first_edge, *end = plan.edge_neighbour.data + last_edge;
+            const Filter filter(named, end);
             for (int64 slot = from; slot < to; ++slot) {
+                if (!filter.may_have(entries[slot])) continue;
                 const int* found = std::lower_bound(named, end, entries[slot]);
                 if (found < end && *found == entries[slot]) plan.edge_slot[first_edge + (found - named)] = static_cast<int>(slot);
             }
