@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <tuple>
+#include <utility>
 
 #include "bind.h"
 #include "rows.h"
@@ -73,10 +74,11 @@ KERNEL("pack_keys", pack_keys<int>, pack_keys<int64>);
 
 // ---- resolve ----
 
-// Lists the distinct edges and rows of sorted keys. Returns the units of work to read these rows: a row and each of its entries.
+// Lists the distinct edges and rows of sorted keys. Returns the units of work to read these rows: a row and each of its entries,
+// unless all its edges are known to be absent.
 template <class Kind>
-int64 find_rows(Span<const int64> keys, Span<const int> row_lengths, const Plan<Kind>& plan) {
-    int64 edges = 0, rows = 0, work = 0, operations = 0, before = -1;
+int64 find_rows(Span<const int64> keys, bool inserts_absent, Span<const int> row_lengths, const Plan<Kind>& plan) {
+    int64 edges = 0, rows = 0, work = 0, unread = 0, operations = 0, before = -1;
     for (int64 at = 0; at < keys.size; ++at) {
         plan.opposite[at] = NO_KEY;
         const int64 key = keys[at];
@@ -87,10 +89,11 @@ int64 find_rows(Span<const int64> keys, Span<const int> row_lengths, const Plan<
             plan.row_edge[rows] = static_cast<int>(edges);
             plan.row_vertex[rows] = static_cast<int>(vertex);
             plan.row_loop[rows] = 0;
-            plan.row_work[rows] = work;
-            work += 1 + (vertex < row_lengths.size ? row_lengths[vertex] : 0);
+            plan.row_work[rows] = work++;
+            unread = vertex < row_lengths.size ? row_lengths[vertex] : 0;
             ++rows;
         }
+        if (!inserts_absent || !inserts(key)) work += std::exchange(unread, 0);
         if (key >> 1 != before >> 1) {
             plan.edge_operation[edges] = static_cast<int>(at);
             plan.edge_neighbour[edges] = neighbour_of(key);
@@ -150,11 +153,10 @@ void locate(int64 work, const Lists<Kind>& csr, const Plan<Kind>& plan) {
     const int64 rows = plan.counters[ROWS];
     pool::parallel(work, UNITS, [&](int64 first, int64 last) {
         for (int64 row = row_at(plan.row_work, rows, first); plan.row_work[row] < last; ++row) {
-            const int64 vertex = plan.row_vertex[row];
-            if (vertex >= csr.row_lengths.size) continue;
             const int64 base = plan.row_work[row] + 1, first_edge = plan.row_edge[row], last_edge = plan.row_edge[row + 1];
-            const int64 from = std::max<int64>(0, first - base), to = std::min<int64>(csr.row_lengths[vertex], last - base);
-            const int* entries = csr.column_indices.data + csr.row_starts[vertex];
+            const int64 from = std::max<int64>(0, first - base), to = std::min(plan.row_work[row + 1], last) - base;
+            if (from >= to) continue;
+            const int* entries = csr.column_indices.data + csr.row_starts[plan.row_vertex[row]];
             if (last_edge - first_edge <= FEW_EDGES) {
                 for (int64 edge = first_edge; edge < last_edge; ++edge) {
                     const int64 index = index_of(plan.edge_neighbour[edge], entries + from, to - from);
@@ -241,11 +243,12 @@ void decide(
     counters[ADDED] = additions;
 }
 
+// inserts_absent: whether all insertions are of edges that are absent.
 template <class Kind>
 void resolve_update(
     Span<const int64> keys, typename Kind::Weights weights, Loops<Kind> loop, bool fixed_loops, bool directed, bool adds,
-    Lists<Kind> csr, Plan<Kind> plan) {
-    locate(find_rows(keys, csr.row_lengths, plan), csr, plan);
+    bool inserts_absent, Lists<Kind> csr, Plan<Kind> plan) {
+    locate(find_rows(keys, inserts_absent, csr.row_lengths, plan), csr, plan);
     decide(keys, weights, loop, fixed_loops, directed, adds, csr, plan);
 }
 KERNEL("resolve_update", resolve_update<Unweighted>, resolve_update<Weighted>);

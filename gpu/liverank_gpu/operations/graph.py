@@ -88,6 +88,8 @@ COUNTERS = tuple(name.upper() for name in Counts._fields)
 """What a batch counts in one direction, by position in an int64 array: see Counts."""
 
 
+_REMOVED = COUNTERS.index("REMOVED")
+
 LOOP_REWEIGHTED = 2
 """BatchPlan.row_loop of a vertex whose loop was removed and added with another weight."""
 
@@ -572,12 +574,15 @@ class GraphByDirection(GraphOperations):
         operations = len(out_keys.keys)
         workspace.clear()
         self.resolve(lists[0], out_keys, rules, outgoing)
+        inserts_absent = False
         if in_keys is None:
             weights = outgoing.weights.opposite
             weights = None if weights is None else weights[:operations]
             in_keys = self.sort(outgoing.opposite[:operations], weights)
             rules = rules._replace(adds=False)  # sums are known now
-        self.resolve(lists[1], in_keys, rules, incoming)
+            # an edge with another weight is among those removed, too
+            inserts_absent = weights is None or int(outgoing.counters[_REMOVED]) == 0
+        self.resolve(lists[1], in_keys, rules, incoming, inserts_absent)
         for csr, plan in zip(lists, plans, strict=True):
             self.plan_rows(csr, plan)
         self.count_connected(lists, workspace)
@@ -600,9 +605,17 @@ class GraphByDirection(GraphOperations):
 
     @abstractmethod
     def resolve(
-        self, csr: SlackCsr, batch: SortedKeys, rules: UpdateRules, plan: BatchPlan
+        self,
+        csr: SlackCsr,
+        batch: SortedKeys,
+        rules: UpdateRules,
+        plan: BatchPlan,
+        inserts_absent: bool = False,
     ) -> None:
-        """Finds what sorted keys change in one direction: fills `plan` except for new rows."""
+        """Finds what sorted keys change in one direction: fills `plan` except for new rows.
+
+        inserts_absent  whether all insertions are of edges that are absent
+        """
 
     @abstractmethod
     def plan_rows(self, csr: SlackCsr, plan: BatchPlan) -> None:

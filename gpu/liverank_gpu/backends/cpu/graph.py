@@ -139,9 +139,15 @@ class CpuGraph(op.GraphByDirection):
         return op.SortedKeys(keys[order], weights[order], order)
 
     def resolve(
-        self, csr: SlackCsr, batch: op.SortedKeys, rules: op.UpdateRules, plan: op.BatchPlan
+        self,
+        csr: SlackCsr,
+        batch: op.SortedKeys,
+        rules: op.UpdateRules,
+        plan: op.BatchPlan,
+        inserts_absent: bool = False,
     ) -> None:
-        kernels.resolve_update(batch.keys, batch.weights, *rules, csr.csr, _plan(plan))
+        rows = csr.csr, _plan(plan)
+        kernels.resolve_update(batch.keys, batch.weights, *rules, inserts_absent, *rows)
 
     def plan_rows(self, csr: SlackCsr, plan: op.BatchPlan) -> None:
         kernels.plan_rows(csr.csr.row_lengths, csr.capacities, _plan(plan))

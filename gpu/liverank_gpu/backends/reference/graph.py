@@ -66,7 +66,12 @@ class ReferenceGraph(op.GraphByDirection):
         return op.SortedKeys(keys[order], weights[order], order)
 
     def resolve(
-        self, csr: SlackCsr, batch: op.SortedKeys, rules: op.UpdateRules, plan: op.BatchPlan
+        self,
+        csr: SlackCsr,
+        batch: op.SortedKeys,
+        rules: op.UpdateRules,
+        plan: op.BatchPlan,
+        inserts_absent: bool = False,  # noqa: ARG002
     ) -> None:
         """The edges that a batch names, with what each was and is. Deletions come first among the
         operations on an edge, so it is deleted if its first operation is a deletion, and inserted
