@@ -141,24 +141,27 @@ def test_an_answer_knows_the_batches_that_came_while_it_was_computed(backend: Ba
 
 
 def test_a_run_for_whose_copy_there_is_no_memory_fails_and_the_batch_stands(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
+    backend: Backend,
 ) -> None:
+    backend, device = looked_after(backend)
     engine = _engine(backend)
     run, done = engine.programs.begin("levels"), engine.programs.begin("components")
     while not done.done:
         done.step(0.0)
-    monkeypatch.setattr("liverank_gpu.graph.sharing.copied_bytes", lambda _: 1 << 60)
-    engine.apply(EdgeBatch.of([(0, 29)]))
+    engine.check_memory(1, 30)
+    with device.with_only(device.required):  # of the batch
+        engine.apply(EdgeBatch.of([(0, 29)]))
     assert run.done
     with pytest.raises(OutOfMemory, match="a copy of the graph for a program needs"):
         run.answer()
     assert len(done.answer().values) == 30
     engine.programs.close(run)
     engine.programs.close(run)  # does nothing
-    monkeypatch.setattr("liverank_gpu.programs.running.copied_bytes", lambda _: 1 << 60)
-    with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
-        engine.programs.begin("levels")
-    assert len(engine.run("levels").values) == 30  # needs no copy
+    engine.run("levels")
+    with device.with_only(device.required):
+        with pytest.raises(OutOfMemory, match="a program and a copy of the graph needs"):
+            engine.programs.begin("levels")
+        assert len(engine.run("levels").values) == 30  # needs no copy
 
 
 def test_a_batch_for_whose_ranks_there_is_no_memory_costs_a_run_nothing(backend: Backend) -> None:
