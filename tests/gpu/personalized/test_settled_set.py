@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Operation
+from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.select import TopK
+from liverank_gpu.operations.sweeps import SweepMany
 from liverank_gpu.pagerank.places import CHECK, SETTLED_TARGETS, BoundedPlaces, SettledTarget, Tie
-from liverank_gpu.personalized.block import Block
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
 from liverank_gpu.types import Dangling, VertexOrder
+from tests.gpu.doubles import instead
 from tests.gpu.planted_ties import (
     COPIES,
     SEEDS,
@@ -118,19 +122,26 @@ def test_the_set_of_some_vertices(backend: Backend) -> None:
 @pytest.mark.parametrize("some", [False, True])
 @pytest.mark.parametrize("order", ["given", "degree"])
 def test_a_block_ends_when_all_places_are_proven(
-    order: VertexOrder, some: bool, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    order: VertexOrder, some: bool, backend: Backend
 ) -> None:
-    engine, right = loaded("uniform", backend, order)
-    steps: list[int] = []
-    step = Block.step
+    steps: list[int] = []  # queries in each sweep of a block
+    looks = [0]  # and how many are looked at after it
 
-    def counted(block: Block) -> None:
-        steps.append(len(block.queries))
-        step(block)
+    def run(operation: Operation[Any], /) -> Any:
+        if isinstance(operation, SweepMany):
+            steps.append(len(operation.coefficients))
+            looks.append(0)
+        return backend.run(operation)
 
-    monkeypatch.setattr(Block, "step", counted)
-    # however much cheaper a few are alone
-    monkeypatch.setattr(Block, "_is_left", lambda *_: False)
+    def top_k_columns(values: Array, counts: NDArray[np.int64], *others: Any) -> list[TopK]:
+        looks[-1] += np.count_nonzero(counts)
+        return backend.select.top_k_columns(values, counts, *others)
+
+    select = instead(backend.select, top_k_columns=top_k_columns)
+    # so much that none leaves the block
+    costs = replace(backend.costs, queries=replace(backend.costs.queries, alone=1e12))
+    observed = replace(backend, run=run, select=select, costs=costs)
+    engine, right = loaded("uniform", observed, order)
     among = np.unique([*right[::2], *TWINS, *COPIES]) if some else None
     if among is not None:
         right = [vertex for vertex in right if vertex in among]
@@ -163,17 +174,11 @@ def test_a_block_ends_when_all_places_are_proven(
                 assert answer.vertices.tolist() == right[: query.k]
                 assert answer.settled == query.k
     # they are looked at together, as often as the last one needs
-    looks: list[int] = []
-    found = Block._found
-
-    def looked(block: Block, columns: Sequence[int]) -> list[BoundedPlaces]:
-        looks.append(len(columns))
-        return found(block, columns)
-
-    monkeypatch.setattr(Block, "_found", looked)
+    looks[:] = [0]
     engine.personalized_many(as_sets + in_order)
-    assert looks[0] == len(provable)
-    assert len(looks) <= 6 < len(steps)
+    looked = [count for count in looks if count]
+    assert looked[0] == len(provable)
+    assert len(looked) <= 6 < len(looks)
 
 
 def test_a_batch_between_two_steps_is_followed(backend: Backend) -> None:
