@@ -279,7 +279,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/pagerank/test_published.py": 2,
     "gpu/pagerank/test_rank_reference.py": 2,
     "gpu/pagerank/test_residual.py": 1,
-    "gpu/personalized/test_certified_top_k.py": 1,
     "gpu/personalized/test_retrieval.py": 2,
     "gpu/personalized/test_ties.py": 1,
     "gpu/personalized/test_within.py": 1,
@@ -296,7 +295,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 1,
     "gpu/sharded/test_watched.py": 4,
-    "gpu/test_warm_up.py": 1,
     "kernels/test_binaries.py": 5,
 }
 """Tests that replace attributes of the engine or use its private names, and how often. The numbers

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import Mock, patch
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
-from liverank_gpu import Engine, InvalidValue, Options, Solve
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, Solve
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.sharded.dask_shard import warm_up
 from tests.gpu.doubles import instead, looked_after
 
@@ -51,18 +54,31 @@ def test_a_warm_up_looks_for_ties(weighted: bool) -> None:
         (Options(directed=False), Solve("dynamic-frontier")),
     ],
 )
-def test_a_solve_is_warmed_up_by_such_solves_of_a_small_and_a_large_graph(
+def test_the_warm_up_of_a_solve_runs_what_such_solves_of_small_and_large_graphs_do(
     options: Options, solve: Solve
 ) -> None:
-    engine, update = Engine(options, compiling()), Engine.update
+    ran: set[tuple[type, bool]] = set()
+    backend = replace(compiling(), components=None)
+
+    def run(operation: Any, /) -> Any:
+        if isinstance(graph := getattr(operation, "graph", None), GraphView):
+            ran.add((type(operation), graph.vertices > 10_000))
+        return backend.run(operation)
+
+    engine = Engine(options, replace(backend, run=run))
     assert engine.compiles_kernels
-    with patch.object(Engine, "update", autospec=True, side_effect=update) as ranked:
-        engine.warm_up_solve(solve)
-    asked = solve.checked(options)
-    assert [tuple(call.args[1:]) for call in ranked.call_args_list] == [tuple(asked)] * 2
-    sizes = [call.args[0].vertices for call in ranked.call_args_list]
-    assert sizes[0] < 10 < 10_000 < sizes[1]
+    engine.warm_up_solve(solve)
     assert (engine.vertices, engine.edges) == (0, 0)
+    warm = ran.copy()
+    ran.clear()
+    for vertices in (9, 20_000):
+        engine = Engine(options, replace(backend, run=run))
+        ends = np.random.default_rng(1).integers(0, vertices, (2, 2 * vertices))
+        times = None if options.half_life is None else np.zeros(2 * vertices)
+        engine.apply(EdgeBatch(*ends, times=times))
+        engine.update(*solve.checked(options))
+    assert ran <= warm
+    assert {is_large for _, is_large in ran} == {False, True}
 
 
 @pytest.mark.parametrize("place", [backend_named("cpu"), compiling()])
