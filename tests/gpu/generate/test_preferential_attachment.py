@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,10 +12,11 @@ from liverank_gpu import Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cpu import generate as cpu_generate
 from liverank_gpu.backends.cpu.device import CpuDevice
-from liverank_gpu.backends.cuda import generate as cuda_generate
+from liverank_gpu.backends.cuda.kernels.loader import WARP
 from liverank_gpu.errors import InvalidValue, OutOfMemory
 from liverank_gpu.generate import PreferentialAttachment, preferential_attachment
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.doubles import instead
 from tests.gpu.generate import copy_model
 
 PROBABILITIES = (0.0, 0.25, 0.5, 0.9, 1.0)
@@ -41,13 +41,12 @@ def test_many_edges_a_vertex_fill_the_filter_of_known_links(backend: Backend) ->
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize(("warps", "per_lane"), [(1, 1), (3, 1), (1, 8), (40, 2)])
 def test_no_launch_shape_changes_it(backend: Backend, warps: int, per_lane: int) -> None:
+    if backend.name != "cuda":
+        pytest.skip("it launches nothing")
     expected = preferential_attachment(5000, 3, probability=0.1, seed=7)
-    with (
-        patch.object(cuda_generate, "_ATTACHMENT_WARPS", warps),
-        patch.object(cuda_generate, "_MOST_PER_LANE", per_lane),
-        patch.object(cuda_generate, "_TICKETS_PER_WARP", 1),
-    ):
-        graph = preferential_attachment(5000, 3, probability=0.1, seed=7, backend=backend)
+    generate = instead(backend.generate, attachment_shape=lambda *_: (warps, WARP * per_lane))
+    launched = replace(backend, generate=generate)
+    graph = preferential_attachment(5000, 3, probability=0.1, seed=7, backend=launched)
     assert graph.links.tolist() == expected.links.tolist()
 
 

@@ -52,8 +52,7 @@ class CudaGenerate(OnDevice, GenerateOperations):
         links = self._device.allocate("the generated graph", count, np.int32)
         links.fill(-1)
         if count:
-            most = self._launch.resident * _ATTACHMENT_WARPS
-            blocks, per_ticket = attachment_shape(vertices - d, d, most)
+            blocks, per_ticket = self.attachment_shape(vertices - d, d)
             words = 1 if d <= _EDGES_OF_A_WORD else 8
             self._launch(
                 "generate",
@@ -69,6 +68,15 @@ class CudaGenerate(OnDevice, GenerateOperations):
                 threads=WARP,
             )
         return links.reshape(-1, d)
+
+    def attachment_shape(self, vertices: int, edges_per_vertex: int) -> tuple[int, int]:
+        """Blocks of one warp in a launch of `preferential_attachment` that draws this many
+        vertices, and vertices of a ticket.
+        """
+        most_per_lane = max(1, min(_MOST_PER_LANE, _MOST_EDGES_PER_LANE // edges_per_vertex))
+        blocks = blocks_for(vertices, each=WARP, most=self._launch.resident * _ATTACHMENT_WARPS)
+        per_lane = vertices // (blocks * WARP * _TICKETS_PER_WARP)
+        return blocks, WARP * min(max(1, per_lane), most_per_lane)
 
     def processors(self) -> tuple[int, int]:
         return self._device.multiprocessors, _COPY_THREADS
@@ -113,13 +121,3 @@ class CudaGenerate(OnDevice, GenerateOperations):
             blocks = self._launch.resident_blocks(edges, _WAVES)
             self._launch("generate", "uniform_pairs", blocks, start, *scalars, sources, targets)
         return sources, targets
-
-
-def attachment_shape(vertices: int, edges_per_vertex: int, most_blocks: int) -> tuple[int, int]:
-    """Blocks of one warp in a launch of `preferential_attachment` that draws this many vertices,
-    and vertices of a ticket.
-    """
-    most_per_lane = max(1, min(_MOST_PER_LANE, _MOST_EDGES_PER_LANE // edges_per_vertex))
-    blocks = blocks_for(vertices, each=WARP, most=most_blocks)
-    per_lane = vertices // (blocks * WARP * _TICKETS_PER_WARP)
-    return blocks, WARP * min(max(1, per_lane), most_per_lane)
