@@ -276,7 +276,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/out_of_core/test_spool.py": 1,
     "gpu/pagerank/test_paged_sweeps.py": 1,
     "gpu/pagerank/test_published.py": 2,
-    "gpu/pagerank/test_residual.py": 1,
     "gpu/personalized/test_retrieval.py": 2,
     "gpu/personalized/test_ties.py": 1,
     "gpu/personalized/test_within.py": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import networkx as nx
@@ -163,18 +164,23 @@ def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
         assert _residual_error(engine) <= 1e-13
 
 
-def test_too_many_candidates_are_swept(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("liverank_gpu.pagerank.iterate._LEAST_CANDIDATES", 2)
+def test_too_many_candidates_are_swept(backend: Backend) -> None:
     generator = np.random.default_rng(4)
-    edges = _skewed(generator, 9, 4096)
-    engine = Engine(Options(target_error=1e-4), backend)
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=512))
+    edges = _skewed(generator, 11, 1 << 14)
+    # so dear that only candidates without room end a push before its goal
+    costs = replace(backend.costs, sweep_overhead=1e7)
+    engine = Engine(Options(target_error=1e-4), replace(backend, costs=costs))
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=1 << 11))
     engine.update("auto")
-    for _ in range(20):
-        engine.apply(_batch(_skewed(generator, 9, 4), edges[:0]))
-        result = engine.update("auto")
+    ends = []
+    for _ in range(8):
+        engine.apply(_batch(_skewed(generator, 11, 4), edges[:0]))
+        result = engine.update("auto", trace=True)
         assert result.converged
         assert _residual_error(engine) <= 1e-13
+        assert result.trace is not None
+        ends += [step.end for step in result.trace.steps]
+    assert ends[ends.index("work") + 1] is None  # a sweep
 
 
 def test_where_the_target_is_met_nothing_is_done(backend: Backend) -> None:
