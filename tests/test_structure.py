@@ -277,7 +277,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/pagerank/test_paged_sweeps.py": 1,
     "gpu/pagerank/test_published.py": 2,
     "gpu/personalized/test_retrieval.py": 2,
-    "gpu/personalized/test_ties.py": 1,
     "gpu/personalized/test_within.py": 1,
     "gpu/sharded/paged_shards.py": 1,
     "gpu/sharded/test_capture.py": 2,

@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.graph import Fingerprints
-from liverank_gpu.pagerank import places
-from liverank_gpu.pagerank.places import MOST_SOURCES, identical_in_lists
+from liverank_gpu.pagerank.places import (
+    MOST_SOURCES,
+    affordable_lists,
+    identical_in_lists,
+    longest_compared,
+)
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
 from tests.gpu.doubles import instead
@@ -36,6 +41,8 @@ from tests.gpu.planted_ties import (
 )
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
+MOST_ENTRIES = 1 << 20
+"""The most entries of lists that a search reads."""
 
 
 def _restarts(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
@@ -199,17 +206,42 @@ def test_what_is_compared(backend: Backend) -> None:
     assert identical_in_lists(graph, np.array([7])).members == []
 
 
-@pytest.mark.parametrize(("most", "others", "classes"), FOUND)
+@pytest.mark.parametrize(("most", "classes"), [(f[0], f[2]) for f in FOUND if f[1] == 0])
 def test_lists_that_take_the_fewest_entries_are_looked_for(
-    most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    most: int, classes: int, backend: Backend
 ) -> None:
-    engine = Engine(backend=backend)
+    """As if all sources had so many out-edges that no more than `most` entries may be read."""
+    lists, scale = backend.lists, MOST_ENTRIES // most
+
+    def fingerprints(*arguments: Any) -> Fingerprints:
+        found = lists.fingerprints(*arguments)
+        return found._replace(out_edges=scale * found.out_edges)
+
+    def with_same_list(graph: GraphView, kinds: Fingerprints) -> Any:
+        return lists.with_same_list(graph, kinds._replace(out_edges=kinds.out_edges // scale))
+
+    own = instead(lists, fingerprints=fingerprints, with_same_list=with_same_list)
+    engine = Engine(backend=replace(backend, lists=own))
     engine.apply(EdgeBatch.of(PAIRS))
-    monkeypatch.setattr(places, "_MOST_ENTRIES", most)
-    found = identical_in_lists(engine.internals.graph, asked_of_pairs(others))
+    found = identical_in_lists(engine.internals.graph, asked_of_pairs(0))
     assert sorted(each.tolist() for each in found.members) == [
         [2 * number, 2 * number + 1] for number in range(classes)
     ]
+
+
+def test_of_many_vertices_short_lists_are_compared() -> None:
+    engine, most = Engine(), MOST_ENTRIES // 4
+    engine.apply(EdgeBatch(*np.array(PAIRS).T, vertices=1000 + most))
+    others = np.arange(1000, 1000 + most)
+    for count, classes in ((most, 4), (most + 1, 3)):
+        asked = np.append(asked_of_pairs(0), others[: count - 4])
+        found = identical_in_lists(engine.internals.graph, asked)
+        assert sorted(each.tolist() for each in found.members) == [
+            [2 * number, 2 * number + 1] for number in range(classes)
+        ]
+    for vertices, longest in ((1, MOST_SOURCES), (2 * most + 1, 1), (8 * most, 1)):
+        assert longest_compared(vertices) == longest
+    assert affordable_lists(np.array([MOST_ENTRIES - 1, 1])).all()
 
 
 def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:
