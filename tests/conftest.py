@@ -40,6 +40,7 @@ else:
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests import tiers
+from tests.gpu.observed import observable
 
 _create_context = ssl.create_default_context
 _create_shared_context = cache(_create_context)
@@ -62,9 +63,9 @@ def _backend(name: str) -> Backend:
     if name in ("emulated", "shuffled"):
         from tests.cuda_emulator.emulated import emulated_backend
 
-        return emulated_backend("shuffled" if name == "shuffled" else "forward")
+        return observable(emulated_backend("shuffled" if name == "shuffled" else "forward"))
     assert name in ("cpu", "cuda", "reference")
-    return backend_named(name)
+    return observable(backend_named(name))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

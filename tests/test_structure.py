@@ -269,7 +269,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/graph/test_order_choice.py": 1,
     "gpu/graph/test_pages.py": 1,
     "gpu/graph/test_rebuild.py": 1,
-    "gpu/observed.py": 1,
     "gpu/out_of_core/conftest.py": 1,
     "gpu/out_of_core/test_algorithms.py": 1,
     "gpu/out_of_core/test_ranking.py": 2,

@@ -22,6 +22,7 @@ from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.sweeps import PartialSweeps
 from tests.cuda_emulator.emulated import emulated_device
 from tests.gpu.graphs import is_emulated
+from tests.gpu.observed import observable
 
 T = TypeVar("T")
 
@@ -175,4 +176,4 @@ def looked_after(backend: Backend) -> tuple[Backend, TestDevice]:
         other = cpu_backend(_OnHost())
     device = other.device
     assert isinstance(device, TestDevice)
-    return replace(other, costs=backend.costs), device
+    return observable(replace(other, costs=backend.costs)), device

@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
-from liverank_gpu.operations.csr import Kernels, Operation
+from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.csr import Operation, Run
+
+Look = Callable[[Any, Callable[[], Any]], Any]
+
+_looks: list[tuple[type[Operation[Any]], Look]] = []
+
+
+class _Observed:
+    """Runs the operations of a backend, each by the last one that looks at its kind."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __call__(self, operation: Operation[Any], /) -> Any:
+        for kind, look in reversed(_looks):
+            if isinstance(operation, kind):
+                return look(operation, lambda: self._run(operation))
+        return self._run(operation)
+
+
+def observable(backend: Backend) -> Backend:
+    """The same, of which `observed` sees the operations."""
+    is_so = isinstance(backend.run, _Observed)
+    return backend if is_so else replace(backend, run=_Observed(backend.run))
 
 
 @contextmanager
-def observed(
-    kind: type[Operation[Any]], look: Callable[[Any, Callable[[], Any]], Any]
-) -> Iterator[None]:
+def observed(kind: type[Operation[Any]], look: Look) -> Iterator[None]:
     """Has `look` run each operation of a kind, on every shard and window: it is given the operation
-    and what runs it, and returns the result.
+    and what runs it, and returns the result. Backends are those of the fixture, of `looked_after`,
+    of ThreadWorkers, and `observable` ones.
     """
-    run = Kernels.__call__
-
-    def seen(kernels: Kernels, operation: Operation[Any]) -> Any:
-        if isinstance(operation, kind):
-            return look(operation, lambda: run(kernels, operation))
-        return run(kernels, operation)
-
-    with patch.object(Kernels, "__call__", seen):
+    _looks.append((kind, look))
+    try:
         yield
+    finally:
+        _looks.remove((kind, look))
 
 
 def counted(kind: type[Operation[Any]], found: list[Any]) -> Any:

@@ -23,7 +23,7 @@ from tests.gpu.doubles import instead, loading
 from tests.gpu.graph.model import COUNTS, apply
 from tests.gpu.graphs import Model, WeightedModel, is_emulated, random_batch, weighted_batch
 from tests.gpu.invariants import check_invariants
-from tests.gpu.observed import observed
+from tests.gpu.observed import observable, observed
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -218,7 +218,7 @@ def test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does(
     weighted, half_life = weights != "none", 1.0 if weights == "decaying" else None
     model = WeightedModel(dangling, directed) if weighted else Model(dangling, directed)
     taken: list[tuple[SentBatch, Updated | None]] = []
-    backend = emulated_backend("shuffled")
+    backend = observable(emulated_backend("shuffled"))
 
     def look(update: UpdateBatch, run: Callable[[], Updated | None]) -> Updated | None:
         taken.append((update.sent, run()))

@@ -22,7 +22,7 @@ from liverank_gpu.pagerank.sweeps import (
 )
 from tests.gpu.doubles import instead
 from tests.gpu.graphs import random_graph
-from tests.gpu.observed import counted, observed
+from tests.gpu.observed import counted, observable, observed
 
 OPTIONS = [
     Options(directed=False),
@@ -34,7 +34,7 @@ NAMES = ["uniform", "self-loop", "weighted", "weighted, self-loop"]
 
 
 def _cpu() -> Backend:
-    return backend_named("cpu")
+    return observable(backend_named("cpu"))
 
 
 def _random(options: Options, seed: int) -> Engine:

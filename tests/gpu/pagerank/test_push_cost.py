@@ -14,7 +14,7 @@ from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend, Costs
 from liverank_gpu.operations.residual import Push, PushResult, ResidualDelta
 from tests.gpu.graphs import FAMILIES
-from tests.gpu.observed import observed
+from tests.gpu.observed import observable, observed
 
 
 @pytest.mark.parametrize("price", ["pushed_edge", "round_overhead"])
@@ -46,7 +46,7 @@ def test_a_push_ends_where_sweeps_gain_more(sweep_edges: float) -> None:
     from tests.cuda_emulator.emulated import emulated_backend
 
     vertices, edges = FAMILIES["grid"]()
-    engine = Engine(Options(target_error=1e-9), emulated_backend())
+    engine = Engine(Options(target_error=1e-9), observable(emulated_backend()))
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
     engine.update("auto")
     assert engine.internals.iterate.left_by_sweeps == 0.0  # it began with nothing

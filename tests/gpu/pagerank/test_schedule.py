@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Costs
 from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank.certificate import StallRule
@@ -23,7 +24,7 @@ from liverank_gpu.pagerank.sweeps import (
     relative_cost,
     sweep_to_target,
 )
-from tests.gpu.observed import counted
+from tests.gpu.observed import counted, observable
 
 CORRECTED = SweepKind(mean_corrected=True, accelerated=False)
 ACCELERATED = SweepKind(mean_corrected=True, accelerated=True)
@@ -163,7 +164,7 @@ def test_a_grid_is_solved_no_faster_to_a_tighter_target() -> None:
     sources = np.concatenate([across, across - 1, down, down - side])
     targets = np.concatenate([across - 1, across, down - side, down])
     kept = np.random.default_rng(1).random(len(sources)) < 0.75
-    engine = Engine(Options(), "cpu")
+    engine = Engine(Options(), observable(backend_named("cpu")))
     engine.apply(EdgeBatch(sources[kept], targets[kept], vertices=side * side))
     iterate, costs, accelerated = engine.internals.iterate, [], list[OrthominUpdate]()
     with counted(OrthominUpdate, accelerated):

@@ -20,6 +20,7 @@ from liverank_gpu.sharded.communicator import HostCommunicator
 from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Options
+from tests.gpu.observed import observable
 
 
 class _Meeting:
@@ -89,7 +90,7 @@ class ThreadWorkers(Workers):
         """backend  of all shards, or of each"""
         self.size = size
         backends = [backend] * size if isinstance(backend, Backend) else backend
-        self.running = [Running(each.run) for each in backends]
+        self.running = [Running(observable(each).run) for each in backends]
         backends = [
             replace(each, run=run) for each, run in zip(backends, self.running, strict=True)
         ]
