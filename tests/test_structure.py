@@ -262,8 +262,6 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/backends/test_contracts.py": 7,
-    "gpu/backends/test_select.py": 2,
     "gpu/graph/test_decay_scaling.py": 1,
     "gpu/graph/test_dynamic_graph.py": 3,
     "gpu/graph/test_order_choice.py": 1,

@@ -84,7 +84,7 @@ class TouchedVertices:
         return affected
 
 
-def _expand(graph: RankedGraph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
+def expand(graph: RankedGraph, frontier: Array, flags: Array, frontier_flags: Array) -> Array:
     """int32[…]: the out-neighbours of some vertices that had no flag, flagged now. Forward from a
     small frontier, backward to a large one.
 
@@ -109,7 +109,7 @@ def _reachable(graph: RankedGraph, found: Array, flags: Array) -> Array:
     xp = graph.backend.xp
     levels, frontier_flags = [found], xp.zeros(graph.vertices, np.uint8)
     while graph.count(len(found)):
-        found = _expand(graph, found, flags, frontier_flags)
+        found = expand(graph, found, flags, frontier_flags)
         levels.append(found)
     return xp.concatenate(levels)
 
@@ -159,7 +159,7 @@ def solve_affected(
         converged = result.largest_change <= options.tolerance * float(iterate.certificate.mass)
         joined, recomputed = 0, rows
         if strategy.expands and not converged:
-            joining = _expand(graph, result.expanding, flags, frontier.expanding)
+            joining = expand(graph, result.expanding, flags, frontier.expanding)
             before.save(joining)
             joined = len(joining)
             remaining = backend.xp.concatenate([result.remaining, joining])

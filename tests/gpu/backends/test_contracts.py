@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,15 +13,16 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, OutOfMemory, PersonalizedQuery, RankReference
 from liverank_gpu.backends.cpu.sweeps import CHUNK_WORK
+from liverank_gpu.backends.cuda import make_backend
 from liverank_gpu.backends.cuda.kernels.loader import (
     BIN_LANES,
     BIN_LIMITS,
+    BLOCK,
     OVERFLOW_FACTOR,
     WARP,
 )
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.graph import SortedKeys
 from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.operations.sweeps import (
@@ -32,12 +32,13 @@ from liverank_gpu.operations.sweeps import (
     SubtractAt,
     SweepMany,
 )
-from liverank_gpu.pagerank.frontier import _expand
+from liverank_gpu.pagerank.frontier import expand
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, Swept, sweep_to_target
 from liverank_gpu.types import Options
+from tests.cuda_emulator.emulated import emulated_device
 from tests.gpu.backends.pushes import FIRST, LEAF, pushed, solved
 from tests.gpu.doubles import looked_after, sweeping_singly
-from tests.gpu.observed import observed
+from tests.gpu.observed import counted, observed
 
 pytestmark = pytest.mark.reference
 
@@ -205,16 +206,15 @@ def test_a_push_counts_the_entries_of_its_work_lists(backend: Backend) -> None:
 
 
 def test_all_vertices_are_looked_at_however_few_blocks_run(backend: Backend) -> None:
-    graph = _random_graph(backend, 1_000, 3_000).internals.graph
-    xp = backend.xp
-    frontier = np.arange(0, 1_000, 7)
-    flags, in_frontier = xp.zeros(1_000, np.int32), np.zeros(1_000, np.uint8)
+    vertices = 600_000  # an expansion has 2048 blocks at most
+    graph = _random_graph(backend, vertices, 3_000).internals.graph
+    frontier, in_frontier = np.arange(0, vertices, 7), np.zeros(vertices, np.uint8)
     in_frontier[frontier] = 1
     sources, targets = graph.edge_list()
     expected = np.unique(targets[np.isin(sources, frontier)])
-    with patch("liverank_gpu.backends.cuda.residual._EXPANSION_BLOCKS", 1):
-        rows, in_frontier = graph.in_rows(), backend.device.to_device(in_frontier)
-        found = backend.run(ExpandBackward(graph.view, rows, in_frontier, flags))
+    assert expected[-1] > 2048 * BLOCK
+    flags, in_frontier = backend.xp.zeros(vertices, np.int32), backend.device.to_device(in_frontier)
+    found = backend.run(ExpandBackward(graph.view, graph.in_rows(), in_frontier, flags))
     assert np.array_equal(np.sort(backend.device.to_host(found)), expected)
 
 
@@ -251,43 +251,34 @@ def test_the_depth_of_a_row_has_its_lanes_and_the_trees_of_two_warps(backend: Ba
             assert backend.sweeps.sum_depth(length) >= length // lanes + 2 * np.log2(WARP)
 
 
-def test_sums_of_columns_go_through_the_sums_of_all_blocks(backend: Backend) -> None:
-    if backend.name != "cuda":
-        pytest.skip("blocks are those of a device")
+def test_sums_of_columns_go_through_the_sums_of_all_blocks() -> None:
+    backend = make_backend(replace(emulated_device(), multiprocessors=9_000))
     view = _random_graph(backend, 300, 900).internals.graph.view
-    before = backend.multivector.column_depth(view)
-    with patch.object(type(backend.multivector), "_blocks", lambda *_: 10_000):
-        # each of three launches leaves a sum for each block
-        assert backend.multivector.column_depth(view) >= before + 3 * 9_000
+    # each of three launches leaves a sum for each block
+    large = view._replace(vertices=1 << 24)
+    depth = backend.multivector.column_depth
+    assert depth(large) >= depth(view) + 3 * 9_000
 
 
 def test_a_small_frontier_is_expanded_forward_and_a_large_one_backward(backend: Backend) -> None:
     graph = _random_graph(backend, 400, 4_000).internals.graph
     xp = backend.xp
     for count, expected in ((1, ExpandForward), (4, ExpandForward), (200, ExpandBackward)):
-        seen = list[type]()
-
-        def run(operation: Operation[Any], seen: list[type] = seen) -> Any:
-            seen.append(type(operation))
-            return backend.run(operation)
-
-        with patch.object(graph, "backend", replace(backend, run=run)):
+        seen: list[ExpandForward | ExpandBackward] = []
+        with counted(ExpandForward, seen), counted(ExpandBackward, seen):
             frontier = xp.arange(count, dtype=np.int32)
-            flags = xp.zeros(400, np.int32), xp.zeros(400, np.uint8)
-            _expand(graph, frontier, *flags)
-        assert seen == [expected], count
+            expand(graph, frontier, xp.zeros(400, np.int32), xp.zeros(400, np.uint8))
+        assert [type(each) for each in seen] == [expected], count
 
 
 def test_a_target_that_is_met_exactly_is_met(backend: Backend) -> None:
     engine = _random_graph(backend, 60, 300)
     engine.update("static")
     iterate = engine.internals.iterate
-    options = Options(target_error=iterate.error_bound)
-    with patch.object(iterate, "options", options):
-        assert sweep_to_target(iterate, 0) == Swept(0, True)
-        assert sweep_to_target(iterate, 10) == Swept(0, True)
-    with patch.object(iterate, "options", Options(target_error=0.5 * options.target_error)):
-        assert sweep_to_target(iterate, 0) == Swept(0, False)
+    bound = iterate.error_bound
+    assert sweep_to_target(iterate, 0, target=bound) == Swept(0, True)
+    assert sweep_to_target(iterate, 10, target=bound) == Swept(0, True)
+    assert sweep_to_target(iterate, 0, target=0.5 * bound) == Swept(0, False)
 
 
 def test_orthomin_keeps_its_weights_until_it_starts_afresh(backend: Backend) -> None:
@@ -342,11 +333,7 @@ def test_the_ranks_of_a_subscription_are_refused_with_their_size(backend: Backen
     engine = _random_graph(backend, 100, 300)
     engine.update()
     ranks = engine.publish()
-    with (
-        patch("liverank_gpu.operations.device._SMALL_BYTES", 0),
-        device.with_only(799),
-        pytest.raises(OutOfMemory) as raised,
-    ):
+    with device.with_only(799), pytest.raises(OutOfMemory) as raised:
         RankReference(ranks)
     assert raised.value.needed == 800
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from liverank_gpu.backends.cuda import kernels_of
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import looked_after
 
@@ -75,21 +75,19 @@ def test_ties_of_columns_are_in_the_order_of_ids(backend: Backend) -> None:
 def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
     if backend.name != "cuda":
         pytest.skip("a CPU has no lists of a fixed length")
-    values, taken = np.random.default_rng(6).random(20_000), []
-    empty = backend.xp.empty
+    backend, device = looked_after(backend)
+    values, taken = np.random.default_rng(6).random(20_000), list[int]()
+    kernels = kernels_of(backend)["select"]
+    list_largest = kernels["list_largest"]
 
-    def take(shape: Any, *arguments: Any, **options: Any) -> Any:
-        taken.append(int(np.prod(shape)))
-        return empty(shape, *arguments, **options)
+    def listing(grid: Any, block: Any, arguments: tuple[Any, ...], **shared: int) -> None:
+        taken.extend(each.size for each in arguments[-3:-1])
+        list_largest(grid, block, arguments, **shared)
 
-    with (
-        patch.object(backend.xp, "empty", take),
-        patch.object(type(backend.select), "_all_as_large") as again,
-    ):
-        ids, _ = backend.select.top_k(backend.device.to_device(values), len(values))
-    again.assert_not_called()
+    kernels["list_largest"] = listing
+    ids, _ = backend.select.top_k(device.to_device(values), len(values))
     assert ids.tolist() == np.argsort(-values).tolist()
-    assert 0 < max(taken) <= len(values)
+    assert taken == [len(values)] * 2  # positions and entries, once
 
 
 def test_of_many_equal_entries_few_are_copied(backend: Backend) -> None:
