@@ -288,7 +288,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 1,
     "gpu/sharded/test_watched.py": 4,
-    "kernels/test_binaries.py": 5,
 }
 """Tests that replace attributes of the engine or use its private names, and how often. The numbers
 may only fall. Others say what is wrong by what users see, by operations and devices of their own

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +38,21 @@ class Binary:
     names: dict[str, str]
 
 
-def binary_of(unit: str, capability: str) -> Binary:
+def binary_of(
+    unit: str,
+    capability: str,
+    installed: Path = INSTALLED,
+    compiling: Callable[[Iterable[str], str], Mapping[str, Compiled]] = compile_units,
+) -> Binary:
     """The machine code of a translation unit for a device, of compute capability ``90``.
 
     If it is not there, it is compiled, on all cores, with all units that graphs of its kind need
     and that are not there either. Raises as compile_source.
+
+    installed  the folder that is looked in before the cache
+    compiling  units and their architecture → the machine code of each
     """
-    folders = (INSTALLED, cache_folder(), own_folder())
+    folders = (installed, cache_folder(), own_folder())
     found = _found(unit, capability, folders)
     if found is not None:
         return found
@@ -53,7 +62,7 @@ def binary_of(unit: str, capability: str) -> Binary:
         if is_weighted(each) == is_weighted(unit) and _found(each, capability, folders) is None
     ]
     architecture = f"sm_{capability}"
-    for each, compiled in compile_units(missing, architecture).items():
+    for each, compiled in compiling(missing, architecture).items():
         binary = _kept(each, architecture, compiled)
         if each == unit:
             found = binary
