@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(BLOCK, 2) send_sums(
     tell(grid, answer, Tally::SIZE);
 }
 
-// sent: what one of the others told, also how many candidates are listed since push_round; null if there are no messages. numbers: liverank_gpu.operations.residual.RoundNumbers, and
-// the counts of each threshold.
+// sent: what one of the others told, also how many candidates are listed since push_round; null if there are no messages.
+// numbers: liverank_gpu.operations.residual.RoundNumbers, and the counts of each threshold.
 __global__ void __launch_bounds__(BLOCK, 2) add_received(
     Candidates to, int64 listed, Messages messages, const int64* sent, const int* __restrict__ out_lengths, double first,
     double second, double third, double fourth, double edge_weight, int undone, double* numbers, Answer answer) {
