@@ -50,7 +50,7 @@ from liverank_gpu.sharded.queries import (
     Told,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.shared_memory import SharedValues
+from liverank_gpu.sharded.shared_memory import ReusedValues
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
     REMOVED,
@@ -582,7 +582,7 @@ class ShardedEngine(Engine):
         self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
         self._queries = ShardedQueries(self)
         self._order = np.empty(0, np.int64)
-        self._permutation = VertexPermutation(host_backend())
+        self._permutation, self._shared = VertexPermutation(host_backend()), ReusedValues()
         self._edges = 0
 
     @property
@@ -690,40 +690,44 @@ class ShardedEngine(Engine):
         """The ranks of the last update, gathered into the memory of this process: shards of this
         machine write them there. Raises ShardLost.
         """
-        shared = SharedValues(self.ids.limit)
-        try:
-            parts: list[ShardRanks] = self._workers.everywhere("values", shared.place)
-        finally:
-            shared.close()
+        shared = self._shared.next(self.ids.limit)
+        parts: list[ShardRanks] = self._workers.everywhere("values", shared.place)
         self._take_sizes([part.size for part in parts])
-        first, values = parts[0], shared.taken(sum(each.rows for each in parts))
+        first, values = parts[0], self._shared.filled(shared, sum(each.rows for each in parts))
         for rank, each in enumerate(parts):
             if each.values is not None:  # of a shard elsewhere
                 values[rank :: len(parts)] = each.values
-        return self._gathered(values, first.mass, self._ranked.bound, first.rhs_scale, first.ties)
+        free = NO_IDS
+        if any(each.free for each in parts):
+            free = np.flatnonzero(values == -np.inf)
+            values[free] = 0.0
+        more = first.mass, self._ranked.bound, first.rhs_scale, first.ties
+        return self._gathered(values, free, *more)
 
     def joined(self, parts: Sequence[Told]) -> Ranks:
         """The ranks of a view, of those of all shards."""
         copied = [each.content for each in parts if isinstance(each.content, tuple)]
         _, mass, rhs_scale = copied[0]
         values = by_position([values for values, _, _ in copied])
-        return self._gathered(values, mass, parts[0].error_bound, rhs_scale)
+        free = np.flatnonzero(values == -np.inf)
+        np.maximum(values, 0.0, out=values)  # as Engine.publish
+        return self._gathered(values, free, mass, parts[0].error_bound, rhs_scale)
 
     def _gathered(
         self,
         values: Ranking,
+        free: NDArray[np.int64],
         mass: float,
         error_bound: float,
         rhs_scale: float,
         ties: RankTies | None = None,
     ) -> Ranks:
-        """values: by position, see ShardRanks.values; the others as those of Ranks"""
+        """values: by position; the others as those of Ranks"""
         backend, ids = host_backend(), self._ids()[: len(values)]
         if len(self._permutation.ids) != len(ids):  # the order is chosen once
             self._permutation = VertexPermutation(backend, ids.astype(np.int32))
         permutation = self._permutation
-        free = np.flatnonzero(values == -np.inf).astype(np.int32)
-        np.maximum(values, 0.0, out=values)  # as Engine.publish
+        free = free.astype(np.int32)
         return Ranks(backend, permutation, values, mass, error_bound, free, ties, rhs_scale)
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:

@@ -21,7 +21,7 @@ from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.programs import ShardRuns
 from liverank_gpu.sharded.queries import Answered, ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
-from liverank_gpu.sharded.shared_memory import Place, write_to
+from liverank_gpu.sharded.shared_memory import MappedPlaces, Place
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.snapshot import Snapshot
 from liverank_gpu.types import EdgeBatch, Options, Ranking
@@ -108,8 +108,9 @@ class ShardRanks(NamedTuple):
     """The ranks of one shard.
 
     rows    number of own vertices
-    values  float64[rows], y of own vertices, on the host; -inf for free ids. None if they are
-            written where the caller asked
+    values  float64[rows], y of own vertices, at least 0, on the host; -inf for free ids. None if
+            they are written where the caller asked
+    free    how many of them
     mass    Σy over all shards
     ties    of vertices of all shards
     rhs_scale  β
@@ -117,6 +118,7 @@ class ShardRanks(NamedTuple):
 
     rows: int
     values: Ranking | None
+    free: int
     mass: float
     size: ShardSize
     ties: RankTies | None
@@ -140,6 +142,7 @@ class Member(Engine):
         super().__init__(options, backend, "ignore", ShardGroup(communicator))
         self.edge_reader = ShardEdgeReader(self._graph)
         self._runs = ShardRuns(self.programs, self.rank == 0)
+        self._places = MappedPlaces()
         self._captured: CapturedLists | None = None
         self._restored: RestoredLists | None = None
         self._restoring: Snapshot | None = None
@@ -197,13 +200,17 @@ class Member(Engine):
 
         place  of the values of all shards, by position
         """
+        to_host, ranked = self._graph.backend.device.to_host, self._ranked
         with self._published() as own:
-            values: Ranking | None = self._graph.backend.device.to_host(own)
+            values: Ranking | None = to_host(own)
         assert values is not None
-        rows, ranked = len(values), self._ranked
-        if write_to(place, values, self.rank, self._graph.numbering.size):
+        rows, free = len(values), to_host(ranked.free)
+        np.maximum(values, 0.0, out=values)  # as Engine.publish
+        values[free] = -np.inf
+        if self._places.write(place, values, self.rank, self._graph.numbering.size):
             values = None
-        return ShardRanks(rows, values, ranked.mass, self.size(), ranked.ties, ranked.rhs_scale)
+        more = ranked.mass, self.size(), ranked.ties, ranked.rhs_scale
+        return ShardRanks(rows, values, len(free), *more)
 
     def size(self) -> ShardSize:
         """Counted on the device: no vertices or edges are copied."""

@@ -1,7 +1,8 @@
 """Ranks that the shards of one machine write where their caller reads them, without a copy.
 
 The memory has no name (memfd_create): a process of the same user and machine opens it through
-/proc, and it goes with the last that has mapped it, however that ends.
+/proc, and it goes with the last that has mapped it, however that ends. To make and map new memory
+takes longer than to write it, so it is used again when nobody has the ranks that are in it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import mmap
 import os
 import secrets
 from typing import NamedTuple
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 _TOKEN_BYTES = 64
 """Before the values, which are aligned as a line of a cache is."""
+
+_MAPPED = 2
+"""How many a shard keeps mapped: the ranks that are published, and those that come next."""
 
 
 class Place(NamedTuple):
@@ -30,21 +35,22 @@ class Place(NamedTuple):
 
 
 class SharedValues:
-    """Memory for float64[n].
+    """Memory for float64[length].
 
     place  None where other processes cannot write there: elsewhere than on Linux
     """
 
     def __init__(self, length: int) -> None:
-        self.place: Place | None = None
+        self.length, self.place = length, None
         if not hasattr(os, "memfd_create"):
             return
         token = secrets.token_bytes(_TOKEN_BYTES)
-        self._file = os.memfd_create("liverank-ranks", os.MFD_CLOEXEC)
-        os.ftruncate(self._file, _TOKEN_BYTES + 8 * length)
-        self._memory = mmap.mmap(self._file, 0)
+        file = os.memfd_create("liverank-ranks", os.MFD_CLOEXEC)
+        finalize(self, os.close, file)
+        os.ftruncate(file, _TOKEN_BYTES + 8 * length)
+        self._memory = mmap.mmap(file, 0)
         self._memory[:_TOKEN_BYTES] = token
-        self.place = Place(f"/proc/{os.getpid()}/fd/{self._file}", token)
+        self.place: Place | None = Place(f"/proc/{os.getpid()}/fd/{file}", token)
 
     def taken(self, length: int) -> NDArray[np.float64]:
         """float64[length]: the memory, which lasts as long as this array."""
@@ -52,31 +58,63 @@ class SharedValues:
             return np.empty(length)
         return np.frombuffer(self._memory, np.float64, length, _TOKEN_BYTES)
 
-    def close(self) -> None:
-        """Nobody writes any more."""
-        if self.place is not None:
-            os.close(self._file)
+
+class ReusedValues:
+    """Memory for ranks, of which there are some or none at a time."""
+
+    def __init__(self) -> None:
+        self._spare: SharedValues | None = None
+
+    def next(self, length: int) -> SharedValues:
+        """For at least so many. It is for one caller until `filled`, or for ever."""
+        spare, self._spare = self._spare, None
+        return spare if spare and spare.length >= length else SharedValues(length)
+
+    def filled(self, shared: SharedValues, length: int) -> NDArray[np.float64]:
+        """See SharedValues.taken. The memory is for others when the array is no more."""
+        values = shared.taken(length)
+        finalize(values, self._give_back, shared).atexit = False
+        return values
+
+    def _give_back(self, shared: SharedValues) -> None:
+        self._spare = shared
 
 
-def write_to(place: Place | None, values: NDArray[np.float64], first: int, step: int) -> bool:
-    """Writes values, float64[k], to the places first, first + step, …. Whether this process reaches
-    them.
-    """
-    if place is None:
-        return False
+class MappedPlaces:
+    """Where a shard writes to."""
+
+    def __init__(self) -> None:
+        self._mapped: dict[Place, mmap.mmap] = {}
+
+    def write(
+        self, place: Place | None, values: NDArray[np.float64], first: int, step: int
+    ) -> bool:
+        """Writes values, float64[k], to the places first, first + step, …. Whether this process
+        reaches them.
+        """
+        if place is None:
+            return False
+        if (memory := self._mapped.get(place)) is None:
+            if (memory := _mapped(place)) is None:
+                return False
+            while len(self._mapped) >= _MAPPED:
+                del self._mapped[next(iter(self._mapped))]
+            self._mapped[place] = memory
+        shared = np.frombuffer(memory, np.float64, offset=_TOKEN_BYTES)
+        shared[first : first + step * len(values) : step] = values
+        return True
+
+
+def _mapped(place: Place) -> mmap.mmap | None:
+    """The memory, if this process reaches it."""
     try:
         file = os.open(place.path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
-        if os.pread(file, _TOKEN_BYTES, 0) != place.token:
-            return False
-        with mmap.mmap(file, 0) as memory:
-            shared = np.frombuffer(memory, np.float64, offset=_TOKEN_BYTES)
-            shared[first : first + step * len(values) : step] = values
-            del shared
-        return True
+        same = os.pread(file, _TOKEN_BYTES, 0) == place.token
+        return mmap.mmap(file, 0) if same else None
     except OSError:
-        return False
+        return None
     finally:
         os.close(file)

@@ -39,7 +39,7 @@ from liverank_gpu.personalized.batch import Queries
 from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
 from liverank_gpu.sharded.engine import ShardedQueries
 from liverank_gpu.sharded.graph import ShardGraph
-from liverank_gpu.sharded.shared_memory import Place
+from liverank_gpu.sharded.shared_memory import MappedPlaces, Place, ReusedValues, SharedValues
 from liverank_gpu.types import Form
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
@@ -542,6 +542,31 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
         engine.update()
         assert engine.publish().id_limit == 61
         assert earlier.to_numpy().tolist() == expected  # no later one is written there
+
+
+def test_memory_of_ranks_is_used_again_when_nobody_has_them() -> None:
+    reused, places = ReusedValues(), MappedPlaces()
+
+    def published(value: float, length: int = 100) -> tuple[SharedValues, NDArray[np.float64]]:
+        shared = reused.next(length)
+        assert places.write(shared.place, np.full(length // 2, value), 0, 2)
+        assert places.write(shared.place, np.full(length // 2, -value), 1, 2)
+        return shared, reused.filled(shared, length)
+
+    first, values = published(1.0)
+    part = values[10:12]
+    del values
+    second, later = published(2.0)
+    assert second is not first
+    assert (part.tolist(), later[:2].tolist()) == ([1.0, -1.0], [2.0, -2.0])
+    del part
+    third, last = published(3.0)
+    assert third is first
+    assert (later[:2].tolist(), last[-2:].tolist()) == ([2.0, -2.0], [3.0, -3.0])
+    del later
+    fourth, more = published(4.0, 200)
+    assert fourth not in (first, second)
+    assert more[-2:].tolist() == [4.0, -4.0]
 
 
 def test_the_memory_of_a_shard_is_free_with_its_last_reference(backend: Backend) -> None:
