@@ -262,11 +262,8 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/graph/test_decay_scaling.py": 1,
     "gpu/graph/test_dynamic_graph.py": 3,
-    "gpu/graph/test_order_choice.py": 1,
     "gpu/graph/test_pages.py": 1,
-    "gpu/graph/test_rebuild.py": 1,
     "gpu/out_of_core/conftest.py": 1,
     "gpu/out_of_core/test_algorithms.py": 1,
     "gpu/out_of_core/test_ranking.py": 2,

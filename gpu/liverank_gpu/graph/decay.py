@@ -33,9 +33,6 @@ LEAST = 2.0**-_SPAN
 HIGHEST, _LOWEST = 16, 8
 """Rows whose newest weight is at least 2^_LOWEST are scaled when one is at least 2^HIGHEST."""
 
-_CHUNK = 1 << 22
-"""Entries in which expired ones are looked for at once, and at least a row."""
-
 
 class DecayingGraph(Protocol):
     """The parts of a graph that decay reads and scales."""
@@ -271,7 +268,8 @@ class Decay(Generic[GraphT]):
         """Upper bound on the memory of the device that a batch takes beside that of other batches:
         factors and limits of rows, and the entries looked at at once.
         """
-        return 48 * vertices + 40 * min(graph.arcs, max(_CHUNK, graph.outgoing.longest))
+        at_once = max(graph.backend.sizes.chunk, graph.outgoing.longest)
+        return 48 * vertices + 40 * min(graph.arcs, at_once)
 
 
 AnyDecay = Decay[Any]
@@ -350,7 +348,8 @@ def expired_among(
     loop = graph.loop[rows]
     loops = ids_of(rows[(loop > 0.0) & (loop < limits)])
     found = [(loops, loops)]
-    for block in row_blocks(backend.device.to_host(outgoing.row_lengths[rows]), _CHUNK):
+    lengths = backend.device.to_host(outgoing.row_lengths[rows])
+    for block in row_blocks(lengths, backend.sizes.chunk):
         sources, neighbours, weights = rows_of(backend, outgoing, rows[block])
         expired = weights < limit_of[sources]
         found.append((ids_of(sources[expired]), ids_of(neighbours[expired])))

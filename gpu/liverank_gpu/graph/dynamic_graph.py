@@ -305,6 +305,7 @@ class DynamicGraph(RankedGraph):
             self.is_rebuilt_by(operations),
             self._order_to_choose is not None,
             self.weighted,
+            self.backend.sizes.entries,
         )
 
     def _reserve(self, vertices: int) -> None:

@@ -28,6 +28,7 @@ def batch_bytes(
     rebuilds: bool,
     chooses_order: bool,
     weighted: bool,
+    at_once: int,
 ) -> int:
     """Upper bound on the memory that a batch takes beside what the graph holds, its peak included.
 
@@ -38,6 +39,7 @@ def batch_bytes(
     vertex_bytes   of a vertex, outside its rows
     rebuilds       whether the batch rebuilds both directions
     chooses_order  whether it may choose the permutation
+    at_once        Sizes.entries
     """
     bytes_of_slot = slot_bytes(weighted)
     grown = (2 * VERTEX_BYTES + vertex_bytes) * grown * 5 // 4
@@ -49,8 +51,8 @@ def batch_bytes(
         each = 40 if weighted else 16
         lists = slots + each * min(edges, 2 * LOADED_AT_ONCE)
         lists += (2 * VERTEX_BYTES + vertex_bytes + 1) * vertices
-        rest = rebuild_bytes(arcs, operations, weighted) if arcs else 0
-        order = permutation_bytes(operations, vertices) if chooses_order else 0
+        rest = rebuild_bytes(arcs, operations, weighted, at_once) if arcs else 0
+        order = permutation_bytes(operations, vertices, at_once) if chooses_order else 0
         return 8 * operations + grown + rest + max(lists + 8 * vertices, order)
     moved = 0
     for direction in directions:

@@ -30,9 +30,6 @@ from liverank_gpu.operations.graph import (
 )
 from liverank_gpu.types import VertexOrder
 
-CHUNK = 1 << 24
-"""Edges looked up at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
@@ -81,7 +78,7 @@ def rebuild(
     vertices        of the graph after the batch
     """
     known_vertices = outgoing.vertices
-    allocate, xp = backend.device.allocate, backend.xp
+    allocate, xp, at_once = backend.device.allocate, backend.xp, backend.sizes.entries
     weighted, adds = batch.weights is not None, batch.adds
     sources, targets = backend.graph.columns(*batch.insert)
     weights = None if batch.weights is None else xp.asarray(batch.weights)
@@ -93,8 +90,8 @@ def rebuild(
     new_loop[known_vertices:] = 0
     touched = allocate("scratch for a load", vertices, np.uint8)
     touched.fill(0)
-    for begin in range(0, len(sources), CHUNK):
-        touched[permutation.positions_of(sources[begin : begin + CHUNK])] = 1
+    for begin in range(0, len(sources), at_once):
+        touched[permutation.positions_of(sources[begin : begin + at_once])] = 1
 
     keys = backend.run(PackKeys(batch.delete_columns, (known_vertices, 0), positions)).keys
     keys |= INSERT
@@ -202,20 +199,23 @@ def lacks(xp: Any, keys: Array, wanted: Array) -> Array:
     return keys[xp.minimum(found, len(keys) - 1)] != wanted
 
 
-def rebuild_bytes(edges: int, operations: int, weighted: bool = False) -> int:
+def rebuild_bytes(edges: int, operations: int, weighted: bool, at_once: int) -> int:
     """Upper bound on the memory held beside the graph when the new lists are built: the deletions,
     the graph's entries, and these joined with the insertions.
+
+    at_once  Sizes.entries
     """
     each = 12 if weighted else 8
-    return 16 * operations + each * (2 * edges + operations) + 64 * min(edges, CHUNK)
+    return 16 * operations + each * (2 * edges + operations) + 64 * min(edges, at_once)
 
 
 def _joined(backend: Backend, kept: Array, added: Array, permutation: VertexPermutation) -> Array:
     """Positions followed by the positions of ids."""
     both = backend.device.allocate("keys of a load", len(kept) + len(added), np.int32)
     both[: len(kept)] = kept
-    for begin in range(0, len(added), CHUNK):
-        chunk = added[begin : begin + CHUNK]
+    at_once = backend.sizes.entries
+    for begin in range(0, len(added), at_once):
+        chunk = added[begin : begin + at_once]
         first = len(kept) + begin
         both[first : first + len(chunk)] = permutation.positions_of(chunk)
     return both
@@ -250,16 +250,16 @@ class _Deletions:
         loop  of the graph, cleared where a loop is deleted; None if loops are fixed
         """
         sources, targets, weights = entries
-        total, kept = len(sources), 0
-        for begin in range(0, total, CHUNK):
-            rows, neighbours = (column[begin : begin + CHUNK] for column in (sources, targets))
+        total, kept, at_once = len(sources), 0, backend.sizes.entries
+        for begin in range(0, total, at_once):
+            rows, neighbours = (column[begin : begin + at_once] for column in (sources, targets))
             remains = self._lacks(backend.xp, rows, neighbours)
             remaining_rows = rows[remains]
             count = len(remaining_rows)
             sources[kept : kept + count] = remaining_rows
             targets[kept : kept + count] = neighbours[remains]
             if weights is not None:
-                weights[kept : kept + count] = weights[begin : begin + CHUNK][remains]
+                weights[kept : kept + count] = weights[begin : begin + at_once][remains]
             kept += count
         deleted_loops = 0
         if loop is not None:

@@ -146,9 +146,6 @@ hold all that one window reads.
 GAIN = 0.9
 """``auto`` permutes if fewer than this part of the cache lines are then read."""
 
-_CHUNK = 1 << 26
-"""Edges processed at once."""
-
 
 class VertexPermutation:
     """A bijection of ids and positions on a backend's device.
@@ -232,11 +229,11 @@ def choose_permutation(
     return by_degree if after < GAIN * before else identity
 
 
-def permutation_bytes(edges: int, vertices: int) -> int:
+def permutation_bytes(edges: int, vertices: int, at_once: int) -> int:
     """Upper bound on the memory that `choose_permutation` takes beside the columns: degrees, their
-    sort, and the edges processed at once. 8 bytes a vertex remain.
+    sort, and the edges processed at once, Sizes.entries. 8 bytes a vertex remain.
     """
-    return 64 * vertices + 2 * edges + 16 * min(edges, _CHUNK)
+    return 64 * vertices + 2 * edges + 16 * min(edges, at_once)
 
 
 def by_descending_degree(xp: Any, degree: Array) -> Array:
@@ -262,7 +259,8 @@ def cache_lines_per_edge(
 
     sources, targets  integer[m]
     """
-    pieces = (slice(begin, begin + _CHUNK) for begin in range(0, len(sources), _CHUNK))
+    at_once = backend.sizes.entries
+    pieces = (slice(begin, begin + at_once) for begin in range(0, len(sources), at_once))
     chunks = ((sources[piece], targets[piece]) for piece in pieces)
     return cache_lines_of_chunks(backend, permutation, chunks, len(sources), in_degree)
 

@@ -127,7 +127,9 @@ class Costs:
 class Sizes:
     """How much is done at once.
 
-    chunk       operations of a batch on a graph in shards whose keys are made, or numbered, at once
+    chunk       operations of a batch on a graph in shards whose keys are made, or numbered, at
+                once; entries, or a row of more, in which expired ones are looked for
+    entries     edges that are looked up at once where a graph is rebuilt, or its order is chosen
     least_load  arcs of a range that a shard sends, or receives and holds, at most, however little
                 memory there is; all arcs of a row and of its near neighbours are in one range
     rebuild     a batch of no more operations never rebuilds a graph
@@ -138,6 +140,7 @@ class Sizes:
     """
 
     chunk: int = 1 << 21
+    entries: int = 1 << 24
     least_load: int = 1 << 21
     rebuild: int = 1 << 20
     least_part: int = 1 << 23

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.graph.decay import HIGHEST, LEAST
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from tests.gpu.graph.decaying import (
     DAY,
     NOW,
@@ -79,6 +80,7 @@ def test_ranks_are_those_of_networkx_with_decayed_weights(backend: Backend, long
 def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
     directed: bool, backend: Backend
 ) -> None:
+    backend = replace(backend, sizes=Sizes(chunk=9))
     generator = np.random.default_rng(2)
     options = Options(half_life=DAY, directed=directed, vertex_order="degree")
     engine = Engine(options, backend)

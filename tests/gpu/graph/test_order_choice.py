@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from liverank_gpu.generate import rmat
 from liverank_gpu.graph.vertices import (
     VertexPermutation,
+    cache_lines_of_chunks,
     cache_lines_per_edge,
     choose_permutation,
 )
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.types import VertexOrder
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -102,23 +103,27 @@ def test_lines_are_counted_once_in_a_stretch_of_rows(renumbered: bool, backend: 
     rows: list[list[int]] = [[] for _ in range(400)]
     for source, target in edges.T.tolist():
         rows[position.get(target, target)].append(position.get(source, source))
-    # three stretches, from the row with the edge that begins it to that with the edge behind it
+    # eight stretches, from the row with the edge that begins it to that with the edge behind it
     shares = []
     ends = np.cumsum([len(row) for row in rows])
-    for begin in (0, 1_000, 2_000):
+    for begin in range(0, 3_000, 375):
         first, last = (int((ends <= edge).sum()) for edge in (begin, begin + 100))
         read = [neighbour for row in rows[first : last + 1] for neighbour in row]
         shares.append(len({neighbour // 16 for neighbour in read}) / len(read))
     sources, targets = backend.graph.columns(*edges)
-    with patch.multiple("liverank_gpu.graph.vertices", _WINDOWS=3, _WINDOW=100, _CHUNK=700):
-        lines = cache_lines_per_edge(
-            backend,
-            VertexPermutation(backend, backend.device.to_device(ids)),
-            sources,
-            targets,
-            backend.xp.bincount(targets, minlength=400),
-        )
+    given = VertexPermutation(backend, backend.device.to_device(ids))
+    in_degree = backend.xp.bincount(targets, minlength=400)
+    pieces = (
+        (sources[first : first + 700], targets[first : first + 700])
+        for first in range(0, 3_000, 700)
+    )
+    lines = cache_lines_of_chunks(backend, given, pieces, 3_000, in_degree, longest=100)
     assert lines == pytest.approx(np.mean(shares), rel=1e-12)
+    at_once, by_pieces = (
+        cache_lines_per_edge(replace(backend, sizes=sizes), given, sources, targets, in_degree)
+        for sizes in (Sizes(), Sizes(entries=700))
+    )
+    assert by_pieces == at_once
 
 
 def test_small_graphs_keep_the_order_given(backend: Backend) -> None:
