@@ -262,7 +262,6 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/graph/test_dynamic_graph.py": 3,
     "gpu/graph/test_pages.py": 1,
     "gpu/out_of_core/conftest.py": 1,
     "gpu/out_of_core/test_algorithms.py": 1,

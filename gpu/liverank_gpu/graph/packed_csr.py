@@ -234,6 +234,7 @@ class PackedCsr:
     load; later their order follows from the batches alone.
 
     vertices   n
+    slots      the arrays in which all rows lie
     csr        the lists as kernels read them
     capacities, degree_bins  see liverank_gpu.operations.csr.SlackCsr
     end        first slot behind all reserved ones
@@ -263,7 +264,7 @@ class PackedCsr:
         self._capacities = allocate("vertices", 0, np.int32)
         self._order = allocate("vertices", 0, np.int32)
         self._degree_bins = allocate("vertices", 0, np.uint8)
-        self._slots = self._zeroed_slots(0)
+        self.slots = self._zeroed_slots(0)
         self._reserve_exactly(vertices)
         self._update_views()
 
@@ -299,7 +300,7 @@ class PackedCsr:
     def _update_views(self) -> None:
         rows = slice(self.vertices)
         self._rows = None
-        self.csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
+        self.csr = Csr(self._starts[rows], self._lengths[rows], *self.slots)
         self.capacities = self._capacities[rows]
         self.degree_bins = self._degree_bins[rows]
 
@@ -313,7 +314,7 @@ class PackedCsr:
         if vertices == self.vertices:
             return self.slack
         rows = slice(vertices)
-        csr = Csr(self._starts[rows], self._lengths[rows], *self._slots)
+        csr = Csr(self._starts[rows], self._lengths[rows], *self.slots)
         return SlackCsr(csr, self._capacities[rows], self._degree_bins[rows], self.end)
 
     @property
@@ -399,8 +400,8 @@ class PackedCsr:
                 # how many repeats there are is known if these are all keys
                 at_most = entries + (ALIGNMENT - 1) * min(entries, self.vertices)
                 whole = len(keys) == entries
-                self._slots = self._zeroed_slots(self._wanted(packed) if whole else at_most)
-            self._backend.run(op.FillRows(batch, found, low, first, starts, self._slots))
+                self.slots = self._zeroed_slots(self._wanted(packed) if whole else at_most)
+            self._backend.run(op.FillRows(batch, found, low, first, starts, self.slots))
             self.packed += packed
             self.longest = max(self.longest, longest)
             edges, loops = edges + found, loops + distinct.loops
@@ -409,8 +410,8 @@ class PackedCsr:
                 exceeded = distinct.exceeded
         self.end = self.packed
         wanted = self._wanted(self.packed)
-        if not wanted <= len(self._slots.column_indices) <= wanted + wanted // SPARE_PART:
-            self._slots = self._zeroed_slots(wanted, self._slots, self.end)
+        if not wanted <= len(self.slots.column_indices) <= wanted + wanted // SPARE_PART:
+            self.slots = self._zeroed_slots(wanted, self.slots, self.end)
         self._update_views()
         return op.Deduplicated(edges, loops, reweighted, exceeded)
 
@@ -435,7 +436,7 @@ class PackedCsr:
         stored = op.Slots(
             *(backend.device.to_device(each) for each in (neighbours, weights) if each is not None)
         )
-        self._slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
+        self.slots = self._zeroed_slots(slots_with_spare(self.packed), stored, self.end)
         self._update_views()
 
     def arrays(self) -> dict[str, Array]:
@@ -458,8 +459,8 @@ class PackedCsr:
             other._order,
             other._degree_bins,
         ) = copies
-        other._slots = op.Slots(
-            *(None if slots is None else slots[: self.end].copy() for slots in self._slots)
+        other.slots = op.Slots(
+            *(None if slots is None else slots[: self.end].copy() for slots in self.slots)
         )
         other._groups = None if self._groups is None else self._groups.copy()
         other._allocated = self.vertices
@@ -475,12 +476,12 @@ class PackedCsr:
         """Whether there are too few free slots for the batch, or more than half are wasted."""
         used = self.end + counts.needed
         packed = self.packed + counts.growth
-        return used > len(self._slots.column_indices) or used > 2 * (packed + LEAST_SPARE)
+        return used > len(self.slots.column_indices) or used > 2 * (packed + LEAST_SPARE)
 
     @property
     def room(self) -> tuple[int, int]:
         """What `must_pack` compares with: see liverank_gpu.operations.graph.Room."""
-        free = len(self._slots.column_indices) - self.end
+        free = len(self.slots.column_indices) - self.end
         return free, 2 * (self.packed + LEAST_SPARE) - self.end
 
     def pack(self, counts: op.Counts) -> None:
@@ -492,7 +493,7 @@ class PackedCsr:
         backend.rebuild.pack_rows(self._lengths, 0, starts, capacities)
         backend.rebuild.copy_rows(self.csr, starts, self.packed, slots)
         self._starts, self._capacities = starts, capacities
-        self._slots, self.end = slots, self.packed
+        self.slots, self.end = slots, self.packed
         self._update_views()
 
     def _zeroed_slots(self, count: int, copied: op.Slots | None = None, end: int = 0) -> op.Slots:
@@ -527,7 +528,7 @@ class PackedCsr:
         each = slot_bytes(self._weighted)
         return (
             each * self.packed,
-            each * (len(self._slots.column_indices) - self.packed),
+            each * (len(self.slots.column_indices) - self.packed),
             VERTEX_BYTES * self._allocated,
         )
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Literal, get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -364,13 +363,13 @@ def test_slots_beyond_the_thirty_second_bit_work(backend: Backend) -> None:
         column_indices[far : far + lists.end] = lists.csr.column_indices[: lists.end]
         lists.csr.row_starts[:] += far
         lists.end += far
-        lists._slots = Slots(column_indices)
-        lists._update_views()
-    with patch("liverank_gpu.graph.packed_csr.LEAST_SPARE", far):  # a pool so empty would be packed
-        for step in range(10):
-            insert = [(0, v) for v in range(3, 3 + 3 * step)]
-            graph.apply(EdgeBatch.of(insert=insert, delete=[(0, 2), (0, step)]))
-            model.apply(EdgeBatch.of(insert=insert, delete=[(0, 2), (0, step)]))
+        lists.packed += far  # a pool so empty would be packed
+        lists.slots = Slots(column_indices)
+        lists.extend(graph.vertices)
+    for step in range(10):
+        insert = [(0, v) for v in range(3, 3 + 3 * step)]
+        graph.apply(EdgeBatch.of(insert=insert, delete=[(0, 2), (0, step)]))
+        model.apply(EdgeBatch.of(insert=insert, delete=[(0, 2), (0, step)]))
     assert int(graph.outgoing.csr.row_starts[0]) > far
     sources, targets = graph.edge_list()
     assert set(zip(sources.tolist(), targets.tolist(), strict=True)) == model.edges
