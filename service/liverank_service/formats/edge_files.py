@@ -71,6 +71,7 @@ from liverank_service.formats.edge_text import (
     without_mark,
 )
 from liverank_service.formats.values import EXPECTED_WEIGHT, is_weight
+from liverank_service.vertex_keys import arrow_numbers
 
 _CODECS = {
     b"\x1f\x8b": "gzip",
@@ -93,8 +94,11 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
 
     Raises EdgeListError for a file that is missing, damaged, empty or in another format.
     """
-    content, name = _whole(path), path.name.lower()
+    name = path.name.lower()
     is_named = ".gr.bin" in name or ".links.bin" in name
+    if not is_named and (edges := _integers_of_parquet(path, wanted)) is not None:
+        return edges
+    content = _whole(path)
     if not is_named:
         content = without_mark(path, content)
     if not content or content.isspace():
@@ -345,10 +349,46 @@ def _decoding(path: Path) -> Iterator[None]:
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
+def _parquet_file(path: Path) -> pyarrow.parquet.ParquetFile:
+    # with a buffer, pieces that were read stay in memory, compressed
+    return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
+
+
 def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[EdgeList]:
-    with _decoding(path), pyarrow.parquet.ParquetFile(path) as file:
+    with _decoding(path), _parquet_file(path) as file:
         batches = file.iter_batches(PIECE_ROWS)
         yield from _tables(path, file.schema_arrow, batches, integers, wanted)
+
+
+def _integers_of_parquet(path: Path, wanted: WantedColumns) -> EdgeList | None:
+    """The edges of a Parquet file with integer keys and without times, by pieces into columns of
+    their size: reading all of it first takes three times the memory. None for any other file, also
+    for one that is refused.
+    """
+    try:
+        if not path.is_file():
+            return None
+        with _parquet_file(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            places = _places_in(path, schema, wanted)
+            has_both = len(schema) > 1 and rows > 0
+            if not has_both or places.time is not None or not _are_integers(schema, places):
+                return None
+            columns = [np.empty(rows, np.int64), np.empty(rows, np.int64)]
+            weights = None if places.weight is None else np.empty(rows)
+            first = 0
+            for piece in _tables(path, schema, file.iter_batches(PIECE_ROWS), True, wanted):
+                here = slice(first, first + len(piece))
+                for column, keys in zip(columns, (piece.sources, piece.targets), strict=True):
+                    column[here] = keys
+                if weights is not None:
+                    weights[here] = piece.weights
+                first = here.stop
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return None
+    sources, targets = map(arrow_numbers, columns)
+    unread = places.unread(schema.names)
+    return EdgeList(sources, targets, unread=unread, weights=weights) if first == rows else None
 
 
 def _arrow(

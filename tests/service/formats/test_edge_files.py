@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from liverank_service.formats.edge_files import read_edge_list
-from liverank_service.formats.edge_list import EdgeListError
+from liverank_service.formats.edge_list import EdgeListError, WantedColumns
 from tests.service.formats.edges_of_files import Read, pairs, refusal
 
 
@@ -132,6 +132,23 @@ def test_tables_of_parquet_and_arrow_are_read(tmp_path: Path) -> None:
     integers = pa.table({"x": pa.array([1], pa.uint8()), "y": pa.array([2], pa.int64())})
     pyarrow.parquet.write_table(integers, tmp_path / "integers")
     assert pairs(read_edge_list(tmp_path / "integers")) == [(1, 2)]
+
+
+def test_integers_of_parquet_take_no_memory_but_their_columns(tmp_path: Path) -> None:
+    rows = 700_000
+    ends = np.random.default_rng(1).integers(0, 1 << 31, (2, rows))
+    weights = np.arange(1, rows + 1, dtype=np.float32)
+    table = pa.table({"target": ends[1].astype(np.uint32), "w": weights, "source": ends[0]})
+    pyarrow.parquet.write_table(table, tmp_path / "a", row_group_size=250_000)
+    edges = read_edge_list(tmp_path / "a", WantedColumns(weight="w"))
+    assert (np.stack([edges.sources, edges.targets]) == ends).all()
+    assert edges.weights is not None
+    assert (edges.weights == weights).all()
+    assert edges.unread == ()
+    before = pa.total_allocated_bytes()
+    without = read_edge_list(tmp_path / "a")
+    assert without.unread == ("w",)
+    assert pa.total_allocated_bytes() - before < 1 << 20
 
 
 def test_objects_of_json_are_read_a_line_each(read: Read) -> None:
