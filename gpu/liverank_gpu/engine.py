@@ -396,6 +396,7 @@ class Engine:
         with self._owned():
             self._timer.begin()
             copied, self._copied = self._copied, None
+            self._graph.trim()
             row = self._begin_solve(strategy_named(strategy), form)
             solver = solver_of(self._iterate, row, form, asked, self._vertices)
             solver.mark(self._touched)

@@ -273,6 +273,10 @@ class DynamicGraph(RankedGraph):
             vertices, (to_ids(positions_at(sources)), to_ids(positions_at(targets))), edges
         )
 
+    def trim(self) -> None:
+        """Frees the memory that large batches have left for those behind them."""
+        self._workspaces.trim()
+
     def scale_rows(self) -> None:
         """See Decay.scale; to be called when all have followed the last update."""
         if self.decay:
@@ -306,6 +310,7 @@ class DynamicGraph(RankedGraph):
             self._order_to_choose is not None,
             self.weighted,
             self.backend.sizes.entries,
+            self._workspaces.nbytes,
         )
 
     def _reserve(self, vertices: int) -> None:
@@ -456,6 +461,7 @@ class DynamicGraph(RankedGraph):
 
     def _rebuild(self, batch: EdgeBatch, arcs: Arcs, vertices: int) -> _Applied:
         self.in_pages.drop()
+        self.trim()
         rebuilt = rebuild(
             self.backend,
             arcs,

@@ -29,6 +29,7 @@ def batch_bytes(
     chooses_order: bool,
     weighted: bool,
     at_once: int,
+    kept: int,
 ) -> int:
     """Upper bound on the memory that a batch takes beside what the graph holds, its peak included.
 
@@ -40,6 +41,7 @@ def batch_bytes(
     rebuilds       whether the batch rebuilds both directions
     chooses_order  whether it may choose the permutation
     at_once        Sizes.entries
+    kept           bytes of the workspace that is there
     """
     bytes_of_slot = slot_bytes(weighted)
     grown = (2 * VERTEX_BYTES + vertex_bytes) * grown * 5 // 4
@@ -63,7 +65,8 @@ def batch_bytes(
             moved = max(moved, bytes_of_slot * slots)
     # columns, keys in both directions and the sort's copies of them
     each = 104 if weighted else 56
-    return grown + moved + workspace_bytes(operations, weighted) + each * operations
+    workspace = max(0, workspace_bytes(operations, weighted) - kept)
+    return grown + moved + workspace + each * operations
 
 
 def batch_purpose(operations: int, vertices: int) -> str:

@@ -77,7 +77,7 @@ _PLANNING_SCANS = 3
 """The first scan of rows."""
 
 _KEPT = 1 << 17
-"""The workspace of batches of up to this many operations is kept."""
+"""The workspace of batches of up to this many operations is always kept."""
 
 _WIDE, _NARROW, _TINY = 4, 15, 1
 """Arrays of a BatchPlan in int64, int32 and int8."""
@@ -151,7 +151,9 @@ class Workspace:
 
 
 class KeptWorkspace:
-    """The workspace of one graph, kept from batch to batch unless one is large."""
+    """The workspace of one graph, kept from batch to batch; that of a large one until it is ranked,
+    and only on the host, where new memory takes a tenth of the time of such a batch, or more.
+    """
 
     def __init__(self, backend: Backend, weighted: bool) -> None:
         self._backend = backend
@@ -167,9 +169,14 @@ class KeptWorkspace:
             if operations > _KEPT:
                 capacity = operations
             workspace = Workspace(capacity, self._backend, self._weighted)
-            if operations <= _KEPT:
+            if operations <= _KEPT or self._backend.xp is np:
                 self._kept = workspace
         return workspace
+
+    def trim(self) -> None:
+        """Frees that of a large batch."""
+        if self._kept is not None and self._kept.capacity > _KEPT:
+            self._kept = None
 
     @property
     def nbytes(self) -> int:

@@ -125,3 +125,15 @@ def test_memory_is_told_by_purpose(backend: Backend) -> None:
     assert memory["slack"] > 0
     assert memory["vertices"] == 1001 * (2 * 21 + 5)
     assert memory["scratch"] > 1024 * 93 * 2
+
+
+def test_the_scratch_of_a_large_batch_is_there_for_the_next_one_until_they_are_ranked() -> None:
+    engine = Engine(Options(), "cpu")
+    engine.apply(EdgeBatch.of(insert=[(0, 1)]))
+    scratch = engine.memory()["scratch"]
+    for seed in range(2):
+        ids = np.random.default_rng(seed).integers(0, 50_000, (2, 150_000))
+        engine.apply(EdgeBatch(*ids))
+        assert engine.memory()["scratch"] > 150_000 * 93 * 2
+    engine.update()
+    assert engine.memory()["scratch"] == scratch
