@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
+from typer.testing import CliRunner
+
+from liverank_service.cli.main import app
 from tools.reference.markdown import heading
 
 _INTRODUCTION = """\
@@ -21,19 +20,18 @@ they have in common: formats of files, exit codes, waits.
 This page is written by `python -m tools.reference`.
 """
 
-_COLUMNS = "100"
+_COLUMNS = 78
+"""Of 80: the command leaves two free where a terminal has 80 columns or more."""
 
 
 @cache
 def help_of(*command: str) -> str:
     """What a command prints with --help, where a terminal is this wide."""
-    done = subprocess.run(
-        [sys.executable, "-m", "liverank_service.cli", *command, "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"COLUMNS": _COLUMNS, "NO_COLOR": "1"},
+    done = CliRunner().invoke(
+        app, [*command, "--help"], prog_name="liverank", terminal_width=_COLUMNS
     )
+    if done.exit_code != 0:
+        raise RuntimeError(f"{command}: {done.output}") from done.exception
     return done.stdout
 
 
@@ -47,8 +45,6 @@ def command() -> Iterator[str]:
     """The lines of the page."""
     yield _INTRODUCTION
     named: list[tuple[str, ...]] = [(name,) for name in commands()]
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda each: help_of(*each), named))
     for name in named:
         below = commands(*name)
         for each in [(*name, sub) for sub in below] or [name]:

@@ -172,7 +172,7 @@ class Process:
 
     def flood(self, start: bytes, piece: bytes) -> None:
         """Sends FLOOD bytes, less where the server stops reading or ends the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
             connection.sendall(start)
             with contextlib.suppress(OSError):
                 for _ in range(FLOOD // len(piece)):

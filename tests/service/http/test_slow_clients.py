@@ -14,7 +14,7 @@ import liverank_service.http.access
 from liverank_service.http.framing import MAX_HEAD_BYTES
 from tests.service.server import Server, connection_to, head, running, wait_for
 
-PATIENCE = 1.0
+PATIENCE = 0.5
 
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
