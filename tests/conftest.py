@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import ssl
@@ -24,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# modules and tests stay: until all are collected, and among them, no garbage is searched for
+gc.disable()
 
 # a module is compiled once, not for each worker, tier and process that tests start
 if sys.dont_write_bytecode:
@@ -101,6 +105,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= {item for item in items if item.get_closest_marker("deep")}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 def _names_tests(config: pytest.Config) -> bool:
