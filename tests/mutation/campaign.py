@@ -83,7 +83,8 @@ class Baseline:
     """One file of tests without a fault.
 
     backend  its `--backend`
-    failed   tests that fail without a fault; None if the file exceeded the time limit
+    failed   tests that fail without a fault; None if the file exceeded the time limit, or if pytest
+             could not begin (a package that a conftest.py imports is missing, say)
     """
 
     file: str
@@ -153,6 +154,8 @@ def backends(path: str, device: str) -> list[str]:
     """The `--backend`s that tests run on, one after the other."""
     if path.startswith("gpu/liverank_gpu/backends/cuda"):
         return [device]
+    if path.startswith("gpu/liverank_gpu/backends/reference"):
+        return ["reference"]
     if path.startswith(
         ("gpu/liverank_gpu/backends", "gpu/liverank_gpu/native")
     ) or not path.startswith("gpu"):
@@ -173,7 +176,9 @@ class Workplace:
 
     def baseline(self, file: str, backend: str) -> Baseline:
         begin = time.monotonic()
-        _, failed = self._run([file, f"--backend={backend}"], self._longest)
+        status, failed = self._run([file, f"--backend={backend}"], self._longest)
+        if status not in (0, 5) and not failed:
+            failed = None
         return Baseline(file, backend, round(time.monotonic() - begin, 1), failed)
 
     def try_fault(
@@ -328,20 +333,19 @@ class Campaign:
                     self._note("baseline.jsonl", baseline)
                     print(
                         f"{baseline.seconds} s {baseline.file} {baseline.backend}",
-                        "time limit" if baseline.failed is None else baseline.failed or "",
+                        "not usable" if baseline.failed is None else baseline.failed or "",
                         flush=True,
                     )
+            runs = {number: self._runs(fault, budget) for number, fault in faults.items()}
+            if none := [n for n in faults if not (tests or any(runs[n]))]:
+                print("no tests that pass without a fault, so not tried:", *none, flush=True)
             for tried in as_completed(
                 [
                     pool.submit(
-                        within_time,
-                        Workplace.try_fault,
-                        number,
-                        fault,
-                        self._runs(fault, budget),
-                        tests,
+                        within_time, Workplace.try_fault, number, fault, runs[number], tests
                     )
                     for number, fault in faults.items()
+                    if tests or any(runs[number])
                 ]
             ):
                 if (verdict := tried.result()) is not None:
