@@ -92,15 +92,16 @@ def extensions(target: str = "") -> list[Path]:
 def built_in_programs() -> Path:
     """The built-in vertex programs in C++, translated again if the engine's Python has changed."""
     parts = [_BUILT_IN.encode(), *(path.read_bytes() for path in sorted(ENGINE.rglob("*.py")))]
-    title = f"// of {hashlib.sha256(b''.join(parts)).hexdigest()}\n"
-    path = BUILD / "built_in_programs.cpp"
-    if not (path.exists() and path.read_text("utf-8").startswith(title)):
+    made_of = hashlib.sha256(b"".join(parts)).hexdigest()
+    path, known = BUILD / "built_in_programs.cpp", BUILD / "built_in_programs.sha256"
+    if not (path.exists() and known.exists() and known.read_text() == made_of):
         command = [sys.executable, "-P", "-c", _BUILT_IN]
         environment = {**os.environ, "PYTHONPATH": str(ENGINE.parent)}
         done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(title + done.stdout.decode(), "utf-8")
-        partial.replace(path)
+        for target, content in ((path, done.stdout), (known, made_of.encode())):
+            partial = target.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(content)
+            partial.replace(target)
     return path
 
 
