@@ -49,6 +49,9 @@ _DISCONNECTED = "is lost: its scheduler has disconnected"
 
 _Result = TypeVar("_Result")
 
+_compiled: set[tuple[Options, BackendName, Parts]] = set()
+"""What workers of this process have compiled, whose binaries later ones find."""
+
 _turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 """By the address of the scheduler. Graphs whose shards are on the same GPUs take turns, call by
 call: NCCL can wait forever if two groups begin an operation in different orders on two devices, or
@@ -101,7 +104,8 @@ class DaskWorkers(Workers):
     parts       what the shards are made of
     shared      whether the client is of others too: then `close` leaves it open
     precompile  whether workers compile what they run before they start shards: the first worker
-                before the others, which find its binaries if they are on the same machine
+                before the others, which find its binaries if they are on the same machine; all at
+                once when this process had it done before
     """
 
     def __init__(
@@ -177,14 +181,12 @@ class DaskWorkers(Workers):
         self._watching = asyncio.create_task(self._watch())
         try:
             if precompile:
-                for some in (self.addresses[:1], self.addresses[1:]):
-                    await self._done(
-                        some,
-                        [
-                            self._task(each, compile_kernels, options, backend, self._parts)
-                            for each in some
-                        ],
-                    )
+                what = options, backend, self._parts
+                first = [] if what in _compiled else self.addresses[:1]
+                for some in filter(None, (first, self.addresses[len(first) :])):
+                    tasks = [self._task(each, compile_kernels, *what) for each in some]
+                    await self._done(some, tasks)
+                _compiled.add(what)
             kind = (options, backend, device_memory, self._parts)
             # held: Dask keeps the shards as long as there is a future of them
             self._shards = [
