@@ -262,12 +262,10 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/graph/test_pages.py": 1,
     "gpu/out_of_core/conftest.py": 1,
     "gpu/out_of_core/test_algorithms.py": 1,
     "gpu/out_of_core/test_ranking.py": 2,
     "gpu/out_of_core/test_spool.py": 1,
-    "gpu/pagerank/test_paged_sweeps.py": 1,
     "gpu/pagerank/test_published.py": 2,
     "gpu/personalized/test_retrieval.py": 2,
     "gpu/personalized/test_within.py": 1,

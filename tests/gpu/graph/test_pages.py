@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu import EdgeBatch
-from liverank_gpu.backends.cuda import make_backend, pages
+from liverank_gpu.backends.cuda import make_backend
 from liverank_gpu.backends.cuda.kernels.loader import PAGE_COUNTS, PAGE_SHAPE, page_shape
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph import in_pages
@@ -277,15 +277,11 @@ def test_pages_without_room_are_built_again(change: Callable[[DynamicGraph], Non
     assert graph.memory()["pages"] == after.lists.nbytes
 
 
-def test_ranges_of_tiles_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = DynamicGraph(paging(), "uniform", "given")
+def test_ranges_of_tiles_are_joined() -> None:
+    pages = instead(emulated_backend().pages, sorted_at_once=RANDOM_EDGES // 10)
+    graph = DynamicGraph(replace(paging(), pages=pages), "uniform", "given")
     graph.apply(skewed(np.random.default_rng(8), RANDOM_EDGES))
-    whole = lists_of(graph)
-    graph.in_pages.drop()
-    monkeypatch.setattr(pages, "SORTED_AT_ONCE", RANDOM_EDGES // 10)
-    in_parts = lists_of(graph)
-    assert in_parts is not whole
-    assert edges_in(in_parts) == edges_in(whole) == edges_of(graph)
+    assert edges_in(lists_of(graph)) == edges_of(graph)
 
 
 def test_they_are_built_for_a_stream_that_gains_by_them() -> None:

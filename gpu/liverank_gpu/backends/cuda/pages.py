@@ -14,9 +14,6 @@ from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.csr import Csr, GraphView, PagedLists, PagedView
 from liverank_gpu.operations.device import Array
 
-SORTED_AT_ONCE = 1 << 26
-"""Edges that a build sorts at once, if no tile has more."""
-
 _SCRATCH, _WEIGHT_SCRATCH = 64, 48
 """Bytes of scratch for each edge of a range, and what weights add."""
 
@@ -42,6 +39,9 @@ _WAVES = 2
 
 
 class CudaPages(op.PageOperations):
+    sorted_at_once = 1 << 26
+    """Edges that a build sorts at once, if no tile has more."""
+
     def __init__(
         self,
         launch: Launcher,
@@ -60,7 +60,7 @@ class CudaPages(op.PageOperations):
         spare = pages // _SPARE_PART + _LEAST_SPARE
         # the pages of all ranges, and then all in one array
         held = (2 * pages + spare) * ((1 + weighted) * self.shape.page_bytes + 32)
-        scratch = (_SCRATCH + weighted * _WEIGHT_SCRATCH) * min(edges, SORTED_AT_ONCE)
+        scratch = (_SCRATCH + weighted * _WEIGHT_SCRATCH) * min(edges, self.sorted_at_once)
         return held + 8 * (vertices + (tiles << self.shape.tile_bits)) + scratch
 
     def _tiles(self, vertices: int) -> int:
@@ -127,7 +127,7 @@ class CudaPages(op.PageOperations):
         )
 
     def _ranges(self, incoming: Csr) -> Iterator[tuple[int, int]]:
-        """(first tile, last tile + 1) of ranges of up to SORTED_AT_ONCE edges, or of one tile."""
+        """(first tile, last tile + 1) of ranges of up to sorted_at_once edges, or of one tile."""
         xp, vertices = self._xp, len(incoming.row_lengths)
         if vertices == 0:
             return
@@ -137,7 +137,7 @@ class CudaPages(op.PageOperations):
         ends = self._device.to_host(through[self._device.to_device(last)])
         first, before = 0, 0
         while first < tiles:
-            end = int(np.searchsorted(ends, before + SORTED_AT_ONCE, side="right"))
+            end = int(np.searchsorted(ends, before + self.sorted_at_once, side="right"))
             end = max(first + 1, end)
             yield first, end
             first, before = end, int(ends[end - 1])
