@@ -101,7 +101,7 @@ def divided(engine: Engine, way: str) -> Iterator[None]:
     with (
         patch.object(PackedCsr, "partition", rows_of),
         patch.dict(device.kernels["published"], _selecting(device, selecting)),
-        patch("liverank_gpu.backends.cuda.published.LISTED_EDGES", -1),
+        patch.object(graph.backend.sizes, "affected_edges", -1),
     ):
         yield
 

@@ -133,6 +133,8 @@ class Sizes:
     least_load  arcs of a range that a shard sends, or receives and holds, at most, however little
                 memory there is; all arcs of a row and of its near neighbours are in one range
     rebuild     a batch of no more operations never rebuilds a graph
+    affected_edges, affected_vertices  an affected set of no more in-edges may be kept as a list,
+                and of no more vertices, or than one part in 16 of all
     least_part  bytes of the contributions of a shard, from which on sending them takes longer than
                 two more launches: at 224 GB/s, 37 µs
     least_listed, listed_part  a shard lists so many columns to which it has sums to send, and one
@@ -143,6 +145,8 @@ class Sizes:
     entries: int = 1 << 24
     least_load: int = 1 << 21
     rebuild: int = 1 << 20
+    affected_edges: int = 1 << 22
+    affected_vertices: int = 1 << 18
     least_part: int = 1 << 23
     least_listed: int = 1024
     listed_part: int = 8

@@ -105,6 +105,8 @@ class IterateRanks(Operation[PublishedResult]):
     contributions   float64[DynamicGraph.columns], scratch
     marks           None if every vertex is recomputed; vertices that the last iteration made
                     expanding stay so
+    listed_edges, listed_vertices  an affected set of more in-edges, or vertices, is not kept as a
+                    list, where a backend keeps lists
     """
 
     in_rows = True
@@ -118,6 +120,8 @@ class IterateRanks(Operation[PublishedResult]):
     marks: Marks | None
     rule: Rule
     traced: bool
+    listed_edges: int
+    listed_vertices: int
 
 
 class SentRanks(NamedTuple):

@@ -298,7 +298,7 @@ def iterate_published(
     iterate: GlobalIterate, strategy: Strategy, marks: op.Marks | None, rule: op.Rule
 ) -> op.PublishedResult:
     """Published iterations of y over the affected vertices, or all if there are no marks."""
-    graph = iterate.graph
+    graph, sizes = iterate.graph, iterate.graph.backend.sizes
     result = graph.backend.run(
         op.IterateRanks(
             graph.view,
@@ -310,6 +310,8 @@ def iterate_published(
             marks,
             rule,
             iterate.trace is not None,
+            sizes.affected_edges,
+            max(sizes.affected_vertices, graph.vertices // _SPARSE_PART),
         )
     )
     if marks is not None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, verify
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.types import Dangling, Form
 from tests.gpu.graphs import (
@@ -234,20 +233,19 @@ def test_a_vertex_of_high_degree_is_summed_by_a_block(backend: Backend, long: bo
 
 
 @pytest.mark.parametrize("strategy", ["dynamic-frontier", "dynamic-frontier-prune"])
-@pytest.mark.parametrize("listed", [-1, 50, 200])
+@pytest.mark.parametrize(("edges", "vertices"), [(-1, 20), (50, 50), (300, 300), (10_000, 40)])
 def test_a_list_that_grows_too_long_is_followed_by_states(
-    listed: int, strategy: str, backend: Backend
+    edges: int, vertices: int, strategy: str, backend: Backend
 ) -> None:
     if backend.name != "cuda":
         pytest.skip("it keeps no lists")
     options = Options(form="published", dangling="self-loop")
-    with patch("liverank_gpu.backends.cuda.published.LISTED_EDGES", listed):
-        engine, reference, _ = _started(options, backend, seed=5)
-        _assert_equal(engine, reference, "static")
-        engine.apply(EdgeBatch.of([(0, 1), (1, 3)]))
-        reference.apply([(0, 1), (1, 3)], [])
-        with patch("liverank_gpu.backends.cuda.published._LEAST_LISTED", max(listed, 20)):
-            _assert_equal(engine, reference, strategy)
+    sizes = Sizes(affected_edges=edges, affected_vertices=vertices)
+    engine, reference, _ = _started(options, replace(backend, sizes=sizes), seed=5)
+    _assert_equal(engine, reference, "static")
+    engine.apply(EdgeBatch.of([(0, 1), (1, 3)]))
+    reference.apply([(0, 1), (1, 3)], [])
+    _assert_equal(engine, reference, strategy)
 
 
 @pytest.mark.parametrize("dangling", POLICIES)

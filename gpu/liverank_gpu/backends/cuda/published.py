@@ -34,12 +34,6 @@ _AHEAD = 8
 _LONG_GROUPS = sum(lanes > 8 for lanes in cu.BIN_LANES)
 """Groups of Rows whose rows, of more than 64 entries, are given to a block each."""
 
-LISTED_EDGES = 1 << 22
-"""In-edges of an affected set that is kept as a list."""
-
-_LISTED_PART, _LEAST_LISTED = 16, 1 << 18
-"""A list has room for one in this many of all vertices, and at least for so many."""
-
 _LISTED_LANES = 8
 """Threads for a vertex of a list, at least."""
 
@@ -129,11 +123,11 @@ class CudaPublished(OnDevice):
 
     def _iterate_listed(self, do: op.IterateRanks, **own: Any) -> dict[str, int]:
         """Iterations while the affected set is small. Returns the counts; DONE if they ended."""
-        xp, vertices, arcs, most_edges = self._xp, do.graph.vertices, do.graph.edges, LISTED_EDGES
-        room = min(vertices, max(_LEAST_LISTED, vertices // _LISTED_PART))
+        xp, vertices, arcs = self._xp, do.graph.vertices, do.graph.edges
+        room, most_edges = min(vertices, do.listed_vertices), do.rule.most_edges
         parts = 2 * arcs // cu.LONG_ROW + 1
         own["capacity"] = room
-        own["most_edges"] = most_edges if do.rule.most_edges is None else do.rule.most_edges
+        own["most_edges"] = do.listed_edges if most_edges is None else most_edges
         own["counts"] = counts = xp.zeros(4 * cu.LISTED_COUNTS["SIZE"], np.uint64)
         own["first_vertices"], own["second_vertices"] = xp.empty((2, room), np.int32)
         own["first_parts"], own["second_parts"] = xp.empty((2, parts), np.int64)
