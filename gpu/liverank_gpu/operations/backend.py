@@ -7,6 +7,7 @@ Vectors over vertices are flags, or *values*: y, r and scratch for them, float64
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from sys import maxsize
 from typing import Any
 
 from liverank_gpu.operations.analysis import ComponentOperations
@@ -133,6 +134,8 @@ class Sizes:
     least_load  arcs of a range that a shard sends, or receives and holds, at most, however little
                 memory there is; all arcs of a row and of its near neighbours are in one range
     rebuild     a batch of no more operations never rebuilds a graph
+    copied      entries that a query has on the host, at most: a device looks at all vertices in the
+                time that more take
     affected_edges, affected_vertices  an affected set of no more in-edges may be kept as a list,
                 and of no more vertices, or than one part in 16 of all
     least_part  bytes of the contributions of a shard, from which on sending them takes longer than
@@ -145,6 +148,7 @@ class Sizes:
     entries: int = 1 << 24
     least_load: int = 1 << 21
     rebuild: int = 1 << 20
+    copied: int = maxsize
     affected_edges: int = 1 << 22
     affected_vertices: int = 1 << 18
     least_part: int = 1 << 23

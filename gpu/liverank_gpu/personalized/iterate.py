@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from sys import maxsize
 from typing import Any, ClassVar
 
 import numpy as np
@@ -215,10 +214,6 @@ def query_bytes(vertices: int) -> int:
 SEED_CORRECTION = Deflation(image_sum=1.0)
 """Deflation along the right-hand side s."""
 
-_MOST_COPIED = 1 << 15
-"""Entries that are copied to the host: a device looks at all vertices in the time that more take.
-"""
-
 _PAIRWISE_DEPTH = 64.0
 """More additions than any term goes through when entries are summed in pairs or by threads."""
 
@@ -339,7 +334,7 @@ class PersonalizedIterate(Iterate):
     @property
     def most_copied(self) -> int:
         """Entries that are copied to the host; of more, a device looks at all vertices."""
-        return _MOST_COPIED if self.graph.backend.name == "cuda" else maxsize
+        return self.graph.backend.sizes.copied
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int

@@ -30,7 +30,7 @@ from liverank_gpu.backends.cuda.select import CudaSelect
 from liverank_gpu.backends.cuda.sweeps import CudaMultivector, CudaSweeps
 from liverank_gpu.errors import BackendUnavailable
 from liverank_gpu.operations.analysis import SolveComponents
-from liverank_gpu.operations.backend import Backend, Costs, QueryCosts
+from liverank_gpu.operations.backend import Backend, Costs, QueryCosts, Sizes
 from liverank_gpu.operations.csr import Kernels
 from liverank_gpu.operations.device import Array, Event
 from liverank_gpu.operations.residual import JacobiStep
@@ -102,6 +102,7 @@ def make_backend(device: Device, operations: type[CudaDevice] = CudaDevice) -> B
         generate=generate,
         pages=CudaPages(launcher, graph, rebuild, device.pages) if device.pages else None,
         repeatable=False,
+        sizes=Sizes(copied=1 << 15),
     )
 
 
