@@ -58,7 +58,7 @@ def test_missing_units_are_compiled_once_all_together(kept: Kept) -> None:
         assert set(binary.names) == set(loader.kernels(unit))
     assert set(kept.compiled) == {f"sm_90 {unit}" for unit in UNWEIGHTED}
     assert len(kept.compiled) == len(UNWEIGHTED)
-    kept.of("weights_weighted", "90")
+    kept.of("rebuild_weighted", "90")
     assert len(kept.compiled) == len(loader.units())
 
 

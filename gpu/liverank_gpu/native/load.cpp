@@ -12,48 +12,33 @@ namespace {
 using Floats = Span<float>;
 using ConstFloats = Span<const float>;
 
-// Keeps one of equal keys, in front; loops are set. Returns how many are kept, and how many loops there are.
-std::tuple<int64, int64> deduplicate(Span<int64> keys, Span<uint8> loop) {
-    int64 kept = 0, loops = 0, before = -1;
-    for (const int64 key : keys) {
-        if (key == NO_KEY) break;
-        if (key != before) {
-            if (row_of(key) == neighbour_of(key)) {
-                loop[row_of(key)] = 1;
-                ++loops;
-            } else {
-                keys[kept++] = key;
-            }
-        }
-        before = key;
-    }
-    return {kept, loops};
-}
-
-// The same with weights. Also returns how many kept edges have another weight now, and the place of a sum that exceeds float32.
-template <class Place>
-std::tuple<int64, int64, int64, int64> deduplicate_weighted(
-    Span<int64> keys, Floats weights, Span<const Place> order, Floats loop, bool adds, int64 kept_edges) {
+// Keeps one of equal keys, in front; loops are set. Returns how many are kept, how many loops there are, how many kept edges
+// have another weight now, and the place of a sum that exceeds float32.
+template <class Weights, class Order, class Loop>
+std::tuple<int64, int64, int64, int64> deduplicate(
+    Span<int64> keys, Weights weights, Order order, Span<Loop> loop, bool adds, int64 kept_edges) {
     int64 kept = 0, loops = 0, reweighted = 0, exceeded = -1;
     for (int64 at = 0; at < keys.size && keys[at] != NO_KEY;) {
         const int64 key = keys[at], first = at;
         while (at < keys.size && keys[at] == key) ++at;
         const int row = row_of(key);
         const bool is_loop = row == neighbour_of(key);
-        const double weight = summed_weight(weights, first, at, is_loop ? loop[row] : 0.0, adds);
-        if (std::isinf(weight) && exceeded < 0) exceeded = order[at - 1];
-        if (is_loop) {
-            loop[row] = static_cast<float>(weight);
-            ++loops;
-            continue;
+        if constexpr (!std::is_same_v<Weights, Nothing>) {
+            const double weight = summed_weight(weights, first, at, is_loop ? loop[row] : 0.0, adds);
+            if (std::isinf(weight) && exceeded < 0) exceeded = order[at - 1];
+            if (!is_loop && order[first] < kept_edges && weight != static_cast<double>(weights[first])) ++reweighted;
+            (is_loop ? loop[row] : weights[kept]) = static_cast<float>(weight);
+        } else if (is_loop) {
+            loop[row] = 1;
         }
-        if (order[first] < kept_edges && weight != static_cast<double>(weights[first])) ++reweighted;
-        keys[kept] = key;
-        weights[kept++] = static_cast<float>(weight);
+        if (is_loop) ++loops;
+        else keys[kept++] = key;
     }
     return {kept, loops, reweighted, exceeded};
 }
-KERNEL("deduplicate", deduplicate, deduplicate_weighted<int64>, deduplicate_weighted<int>);
+KERNEL(
+    "deduplicate", deduplicate<Nothing, Nothing, uint8>, deduplicate<Floats, Span<const int64>, float>,
+    deduplicate<Floats, Span<const int>, float>);
 
 // liverank_gpu.operations.graph.SortedKeys
 template <class Weights, class Order>

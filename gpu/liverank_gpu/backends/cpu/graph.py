@@ -179,8 +179,6 @@ class CpuRebuild(op.RebuildOperations):
     def deduplicate(
         self, batch: op.SortedKeys, loop: Array, adds: bool = False, kept: int = 0
     ) -> op.Deduplicated:
-        if batch.weights is None:
-            return op.Deduplicated(*kernels.deduplicate(batch.keys, loop))
         return op.Deduplicated(*kernels.deduplicate(*batch, loop, adds, kept))
 
     def merge(self, first: op.SortedKeys, second: op.SortedKeys) -> op.SortedKeys:

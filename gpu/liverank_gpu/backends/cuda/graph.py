@@ -416,27 +416,12 @@ class CudaRebuild(OnDevice, op.RebuildOperations):
     def deduplicate(
         self, batch: op.SortedKeys, loop: Array, adds: bool = False, kept: int = 0
     ) -> op.Deduplicated:
-        keys, weights, order = batch
-        counters, scans = self._zeroed(1, len(keys))
-        tiles, count = blocks_for(len(keys), op.SCAN_TILE), len(keys)
-        if weights is None:
-            self._launch("rebuild", "deduplicate", tiles, keys, count, scans[0], loop, counters)
-        else:
-            self._launch(
-                "weights",
-                "deduplicate_weighted",
-                tiles,
-                keys,
-                weights,
-                order,
-                count,
-                scans[0],
-                adds,
-                kept,
-                loop,
-                counters,
-                weighted=True,
-            )
+        count, order = len(batch.keys), batch.order
+        counters, scans = self._zeroed(1, count)
+        tiles = blocks_for(count, op.SCAN_TILE)
+        arguments = (*batch, count, scans[0], adds, kept, loop, counters)
+        weighted = batch.weights is not None
+        self._launch("rebuild", "deduplicate", tiles, *arguments, weighted=weighted)
         found = dict(zip(op.COUNTERS, self._device.to_host(counters).tolist(), strict=True))
         exceeded = -1
         if order is not None and found["EXCEEDED"]:
@@ -539,7 +524,7 @@ class CudaRebuild(OnDevice, op.RebuildOperations):
         if count:
             blocks = blocks_for(count * cu.WARP, most=BALANCED_BLOCKS)
             arguments = (vertices, count, csr, loop, strength)
-            self._launch("weights", "sum_weights", blocks, *arguments, weighted=True)
+            self._launch("rebuild", "sum_weights", blocks, *arguments, weighted=True)
 
     def scale_rows(
         self, outgoing: Csr, incoming: Csr, factors: Array, loop: Array, strength: Array
@@ -547,7 +532,7 @@ class CudaRebuild(OnDevice, op.RebuildOperations):
         rows = (len(loop), outgoing.row_starts, outgoing.row_lengths, outgoing.weights)
         blocks = blocks_for(len(loop) * cu.WARP, most=BALANCED_BLOCKS)
         arguments = (*rows, *incoming, factors, loop, strength)
-        self._launch("weights", "scale_rows", blocks, *arguments, weighted=True)
+        self._launch("rebuild", "scale_rows", blocks, *arguments, weighted=True)
 
     def strength_depth(self, longest_row: int) -> int:
         # of one thread, in a warp or a block; shuffles, warps, the loop, and the step above it

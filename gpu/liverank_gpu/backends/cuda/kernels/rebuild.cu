@@ -1,19 +1,25 @@
 // Loads, packs and partitions all rows of one direction (liverank_gpu.operations.graph: deduplicate, count_rows,
-// count_neighbours, fill_rows, pack_rows, copy_rows, partition, row_ranges, keys_of_range, entries).
+// count_neighbours, fill_rows, pack_rows, copy_rows, partition, row_ranges, keys_of_range, entries, sum_weights,
+// scale_rows).
 //
 //     pack_rows        starts and capacities of rows without slack, by an exclusive sum: 4 bytes read, 12 written a row
 //     copy_rows        all rows to where pack_rows placed them, in another array: 8 bytes an entry, 20 a row
 //     count_bins, partition  rows by degree bin, ascending in each: 8 bytes read, 5 written a row
-//     deduplicate      drops repeats and loops from sorted keys, in place: 16 bytes a key
+//     deduplicate      drops repeats and loops from sorted keys, in place, and gives each edge its weight: 16 bytes a key, 40 if
+//                      WEIGHTED
 //     find_first_keys, count_rows, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
 //     count_neighbours  lengths of the other direction: 8 bytes read, and an atomic addition at random, an edge
 //     count_buckets, keys_of_range  a load sorts one range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written;
 //                      one or two random reads more if the graph has an order of its own
 //     entries          all entries as two columns: 12 bytes an entry
+//     sum_weights      strengths: a warp a row, the whole block for long rows: 4 bytes an entry, 24 a row
+//     scale_rows       weights, loops and strengths, a warp a row: 8 bytes an entry, a random read of 4 (a 32-byte sector), and
+//                      8 an entry of a row whose factor is not 1; 28 a row
 //
 // Launch: BLOCK threads a block; a block a tile for pack_rows, partition, deduplicate and keys_of_range; any grid for the
 // others.
 #include "scan.cuh"
+#include "strengths.cuh"
 
 #if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK) pack_rows(
@@ -123,13 +129,29 @@ __global__ void __launch_bounds__(BLOCK) partition(
     }
 }
 
+#endif
+
+// The weight of the edge whose first key is before `last`, which becomes the end of its keys. present: its weight before them.
+__device__ __forceinline__ float weight_of_group(
+    const int64* keys, const float* weights, int64 total, float present, int adds, int64& last) {
+    const int64 key = keys[last - 1];
+    double sum = (double)present + weights[last - 1];
+#pragma unroll 1
+    for (; last < total && keys[last] == key; ++last) sum += weights[last];
+    return adds ? (float)sum : weights[last - 1];
+}
+
 // A tile writes at or before the keys that it read, and only after all earlier tiles have read theirs, since they publish their
-// sums only then. The key before a tile can only be overwritten with itself until this tile has published its own sum.
-__global__ void __launch_bounds__(BLOCK) deduplicate(
-    int64* keys, int64 total, uint64* scan, uint8* __restrict__ loop, int64* __restrict__ counters) {
+// sums only then. The key before a tile can only be overwritten with itself until this tile has published its own sum. The first
+// key of an edge reads the others before that.
+// order[at]: the place of a key before the sort; edges that the graph has already are those below kept_edges.
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 4 : 1) deduplicate(
+    int64* keys, float* weights, const int64* __restrict__ order, int64 total, uint64* scan, int adds, int64 kept_edges,
+    Loop* __restrict__ loop, int64* __restrict__ counters) {
     const int64 tile = next_tile(scan);
     const int64 first = first_item(tile, ITEMS);
-    int64 key[ITEMS], loops = 0;
+    int64 key[ITEMS], loops = 0, reweighted = 0, exceeded = 0;
+    float weight[ITEMS] = {};
     unsigned kept = 0;  // one bit an item
     uint64 sums[1][ITEMS];
 #pragma unroll
@@ -139,9 +161,17 @@ __global__ void __launch_bounds__(BLOCK) deduplicate(
         key[item] = at < total ? keys[at] : NO_KEY;
         const bool repeated = at > 0 && at < total && keys[at - 1] == key[item];
         if (key[item] == NO_KEY || repeated) continue;
-        if (row_of_key(key[item]) == neighbour_of_key(key[item])) {
+        const int64 row = row_of_key(key[item]);
+        const bool is_loop = row == neighbour_of_key(key[item]);
+        if constexpr (WEIGHTED) {
+            int64 last = at + 1;
+            weight[item] = weight_of_group(keys, weights, total, is_loop ? loop[row] : 0.0f, adds, last);
+            if (isinf(weight[item]) && exceeded == 0) exceeded = LAST_PLACE - last;
+            reweighted += !is_loop && order[at] < kept_edges && weight[item] != weights[at];
+        }
+        if (is_loop) {
             loops += 1;
-            loop[row_of_key(key[item])] = 1;
+            loop[row] = WEIGHTED ? weight[item] : 1;
         } else {
             kept |= 1u << item;
             sums[0][item] = 1;
@@ -151,12 +181,20 @@ __global__ void __launch_bounds__(BLOCK) deduplicate(
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         uint64 place = sums[0][item];
-        if (kept >> item & 1) keys[place++] = key[item];
+        if (kept >> item & 1) {
+            if constexpr (WEIGHTED) weights[place] = weight[item];
+            keys[place++] = key[item];
+        }
         if (first + item * WARP + 1 == total) counters[Counter::EDGES] = (int64)place;
     }
     count(counters + Counter::CHANGED, loops);
+    if constexpr (WEIGHTED) {
+        count(counters + Counter::REWEIGHTED, reweighted);
+        count_largest(counters + Counter::EXCEEDED, exceeded);
+    }
 }
 
+#if !WEIGHTED
 __global__ void __launch_bounds__(BLOCK) find_first_keys(
     const int64* __restrict__ keys, int64 edges, int64 low, int64* __restrict__ first) {
     for (int64 at = (int64)blockIdx.x * BLOCK + threadIdx.x; at < edges; at += (int64)gridDim.x * BLOCK) {
@@ -277,3 +315,34 @@ __global__ void __launch_bounds__(BLOCK) entries(
     };
     balance_rows(vertices + total, vertices, begins, whole, one);
 }
+
+#if WEIGHTED
+__global__ void __launch_bounds__(BLOCK) sum_weights(
+    const int* __restrict__ vertices, int64 total, Lists rows, const float* __restrict__ loop, double* __restrict__ strength) {
+    sum_strengths(vertices, total, rows, loop, strength);
+}
+
+// Multiplies out-lists, loops and strengths by the factors of their rows, in-lists by those of their neighbours.
+__global__ void __launch_bounds__(BLOCK) scale_rows(
+    int64 vertices, const int64* __restrict__ out_starts, const int* __restrict__ out_lengths,
+    float* __restrict__ out_weights, const int64* __restrict__ in_starts, const int* __restrict__ in_lengths,
+    const int* __restrict__ in_neighbours, float* __restrict__ in_weights, const float* __restrict__ factors,
+    float* __restrict__ loop, double* __restrict__ strength) {
+    const int lane = threadIdx.x % WARP;
+    for (int64 v = (int64)blockIdx.x * WARPS + threadIdx.x / WARP; v < vertices; v += (int64)gridDim.x * WARPS) {
+        const float factor = factors[v];
+        if (factor != 1.0f) {
+            for (int slot = lane; slot < out_lengths[v]; slot += WARP) out_weights[out_starts[v] + slot] *= factor;
+            if (lane == 0) {
+                loop[v] *= factor;
+                strength[v] *= factor;
+            }
+        }
+        for (int slot = lane; slot < in_lengths[v]; slot += WARP) {
+            const int64 at = in_starts[v] + slot;
+            const float of_source = factors[in_neighbours[at]];
+            if (of_source != 1.0f) in_weights[at] *= of_source;
+        }
+    }
+}
+#endif

@@ -1,4 +1,4 @@
-// Strengths of weighted graphs, by kernels of weights.cu and batch.cu: the same sums in the same order.
+// Strengths of weighted graphs, by kernels of rebuild.cu and batch.cu: the same sums in the same order.
 #include "common.cuh"
 
 #if WEIGHTED
