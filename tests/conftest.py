@@ -26,9 +26,6 @@ from typing import Any
 
 import pytest
 
-# modules and tests stay: until all are collected, and among them, no garbage is searched for
-gc.disable()
-
 # a module is compiled once, not for each worker, tier and process that tests start
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
@@ -105,6 +102,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= {item for item in items if item.get_closest_marker("deep")}
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """No garbage is searched for until all tests are collected, nor among what stays then."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:

@@ -1,8 +1,8 @@
 """Which tests run when. All of it is said here, by the beginnings of their ids.
 
 ``quick``  what to run before a commit; below a minute
-default    every feature, with what pip installs alone; of the engine's tests on an emulated device
-           one case each, and none in shards
+default    every feature, with what pip installs alone; on an emulated device one case of every
+           other test of the engine, and none in shards
 ``deep``   the others: what is killed, cut off or recorded from real graphs, more cases on an
            emulated device, and what needs programs that pip does not install
 
@@ -53,6 +53,7 @@ DEEP = (
     *(prefix for prefixes in PROGRAMS.values() for prefix in prefixes),
     # what is killed, cut off or fails again and again
     "tests/crash/test_disk.py",
+    "tests/crash/test_device.py::test_a_batch_that_ended_the_process_twice_is_rejected[apply",
     "tests/crash/test_simulator.py::test_a_disk_that_does_not_sync",
     "tests/crash/test_simulator.py::test_nothing_is_lost_in_longer_runs",
     "tests/crash/test_simulator.py::test_nothing_is_lost_with_shards",
@@ -64,6 +65,7 @@ DEEP = (
     "tests/service/http/test_cluster.py",
     "tests/service/http/test_shards.py::test_a_killed_worker",
     "tests/service/http/test_shards.py::test_a_worker_killed",
+    "tests/service/http/test_waits.py::test_sigterm_ends_a_server",
     "tests/service/storage/test_upgrade.py::test_so_they_do_in_shards",
     # thousands of bodies
     "tests/service/formats/test_arrow_readers.py::test_nothing_holds_a_body",
@@ -75,23 +77,48 @@ DEEP = (
     "tests/gpu/personalized/test_many.py::test_the_default_costs",
     "tests/gpu/sharded/test_suite.py::test_two_workers",
     "tests/service/formats/test_real_edge_files.py",
-    # half a minute of NVRTC
+    # a minute of NVRTC
+    "tests/kernels/test_compile.py::test_a_compiler_that_takes_too_much_is_ended[-d 120000",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[batch",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[weighted",
     # what benchmarks measure, and the papers' kernels, which the emulator compiles
     "tests/benchmarks/test_device_memory.py",
     "tests/benchmarks/test_papers.py::test_a_kernel_that_selects",
     "tests/benchmarks/test_papers.py::test_each_way_of_dividing",
     "tests/benchmarks/test_profile.py",
     # long streams, and what waits
+    "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-kept-False",
+    "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-none",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[uniform",
+    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-directed-weighted",
+    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-undirected-degree",
+    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-undirected-given",
+    "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options1",
+    "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options2",
+    "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options3",
+    "tests/gpu/sharded/test_pages.py::test_errors_are_within_their_bounds_through_a_stream[options1",
     "tests/gpu/sharded/test_pages.py::test_errors_are_within_their_bounds_through_a_stream[options2",
+    "tests/gpu/sharded/test_ties.py::test_ties_of_personalized_queries_are_proven[push",
+    "tests/gpu/sharded/test_views.py::test_views_stay_within_their_bounds[cpu-undirected",
+    "tests/gpu/sharded/test_watched.py::test_watched_queries_follow_a_stream_as_on_one_device[5",
+    "tests/gpu/sharded/test_watched.py::test_watched_queries_follow_a_stream_as_on_one_device[7",
+    "tests/liverank/test_mcp.py::test_a_server_that_is_away",
     "tests/liverank/test_mcp.py::test_half_sent_heads",
     "tests/service/http/test_changes.py::test_a_subscriber_that_falls_behind",
+    "tests/service/http/test_counted_edges.py::test_a_stream_of_weights_given_and_taken_is_that_of_a_dictionary_after_restarts[True",
+    "tests/service/http/test_replace.py::test_a_stream_of_lists_is_that_of_a_dictionary_after_restarts[True",
     "tests/service/http/test_resumed_analyses.py::test_an_analysis_begins_again",
+    "tests/service/pipeline/test_shard_windows.py::test_a_random_stream_is_that_of_one_device[wall",
+    "tests/service/pipeline/test_shards.py::test_a_shard_lost_while_its_graph_is_opened_is_no_error[apply",
+    "tests/service/pipeline/test_shards.py::test_a_shard_lost_while_its_graph_is_opened_is_no_error[update",
+    "tests/service/pipeline/test_shards.py::test_a_shard_lost_while_its_graph_is_opened_is_no_error[values",
     "tests/service/pipeline/test_window.py::test_a_clock_that_is_set_back",
+    "tests/service/pipeline/test_window.py::test_a_jump_of_the_clock_takes_nothing",
     "tests/gpu/graph/test_resolve.py::test_shards_have",
     "tests/gpu/sharded/test_large_batches.py::test_a_stream",
     # environments, compilers and sites that are built
+    "tests/docs/test_notebooks.py::test_a_notebook_runs[live",
+    "tests/docs/test_notebooks.py::test_a_notebook_runs[retrieval",
     "tests/docs/test_site.py::test_every_link_leads",
     "tests/docs/test_site.py::test_no_link_is_called",
     "tests/docs/test_site.py::test_nothing_is_loaded",
@@ -126,7 +153,7 @@ quotients) has every value among them.
 def mark(items: Sequence[pytest.Item]) -> None:
     """Gives each test the markers of its tiers."""
     chosen = set(items) - _of_other_seeds(items)
-    first = {min(_sample(cases), key=_number) for cases in _emulated_cases(chosen).values()}
+    first = _every_other(_emulated_cases(chosen))
     for item in items:
         is_emulated = _is_emulated(item)
         if item.nodeid.startswith(QUICK) and not is_emulated and "[reference" not in item.nodeid:
@@ -192,6 +219,14 @@ def _emulated_cases(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Funct
         if _is_emulated(item) and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             cases[item.nodeid.split("[")[0]].append(item)
     return cases
+
+
+def _every_other(tests: dict[str, list[pytest.Function]]) -> set[pytest.Function]:
+    """One case of every other test of each file."""
+    of_files = defaultdict[str, list[pytest.Function]](list)
+    for test, cases in tests.items():
+        of_files[test.split("::")[0]].append(min(_sample(cases), key=_number))
+    return {case for cases in of_files.values() for case in sorted(cases, key=_number)[::2]}
 
 
 def _number(case: pytest.Item) -> int:

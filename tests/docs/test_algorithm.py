@@ -123,7 +123,7 @@ def test_batches_are_followed_as_by_the_engine(page: Page, seed: int, dangling: 
     engine, iterate = _engine(pairs, dangling, 1e-7), page.iterate(pairs, dangling)
     page.solve(iterate, 1e-7)
     engine.update()
-    for _ in range(5):
+    for _ in range(3):
         n, insert, delete = _batch(generator, iterate)
         page.apply_batch(iterate, n, insert, delete)
         engine.apply(EdgeBatch.of(insert, delete, n))

@@ -140,6 +140,8 @@ def test_slow_drift_adds_up(backend: Backend) -> None:
         changes = reference.changes(ranks, 10.0, 5)
         reference.tell(ranks, changes.ids)
         found.append(changes.ids.tolist())
+        if found[-1] == [0]:
+            break
     # no single step multiplies a rank by 11, but many together do
     assert [] in found
     assert [0] in found

@@ -11,19 +11,22 @@ from contextlib import closing, contextmanager
 import pytest
 
 from liverank_service.http.framing import MAX_DISCARDED_BYTES
-from liverank_service.http.server import QUIET_SECONDS
 from liverank_service.http.server import Connection as ServerConnection
 from tests.service.server import Server, running, wait_for
 
 PATIENCE = 1.0
+QUIET_SECONDS = 0.4
+"""For which a server waits for the rest of a body; 2 otherwise."""
 LIMIT = 1_000_000
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("data"), max_body_bytes=LIMIT) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("liverank_service.http.server.QUIET_SECONDS", QUIET_SECONDS)
+        with running(tmp_path_factory.mktemp("data"), max_body_bytes=LIMIT) as server:
+            yield server
 
 
 @pytest.fixture(scope="module")
