@@ -70,7 +70,7 @@ class Random {
         mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
         return mixed ^ (mixed >> 31);
     }
-    std::size_t below(std::size_t limit) { return next() % limit; }
+    std::size_t below(std::size_t limit) { return std::size_t((unsigned __int128)next() * limit >> 64); }
 
     template <class Values>
     void shuffle(Values& values) {
@@ -191,9 +191,9 @@ Thread* choose_at_random(Block& block) {
     }
     block.favoured = at;
     unsigned& runnable = block.warps[at].runnable;
-    unsigned candidates = runnable;
-    for (std::size_t skip = machine.random.below(unsigned(__builtin_popcount(runnable))); skip > 0; --skip) candidates &= candidates - 1;
-    const unsigned lane = unsigned(__builtin_ctz(candidates));
+    const unsigned first = unsigned(machine.random.below(warp_size)); // the next one from there on runs
+    const unsigned after = runnable & ~0u << first;
+    const unsigned lane = unsigned(__builtin_ctz(after ? after : runnable));
     runnable &= ~(1u << lane);
     return &block.threads[at * warp_size + lane];
 }
