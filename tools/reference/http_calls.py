@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from liverank_gpu import LEAST_WEIGHT
+from liverank_gpu import LARGEST_WEIGHT
 from liverank_service.app import create_app
 from liverank_service.http.access import LIST_OF_GRAPHS, REQUIRED_SCOPE
 from liverank_service.settings import Settings
@@ -176,7 +176,7 @@ def _type(schema: Schema) -> str:
 
 
 def _limits(schema: Schema) -> str:
-    if schema.get("minimum") == LEAST_WEIGHT:
+    if schema.get("maximum") == LARGEST_WEIGHT:
         return " (> 0, as float32)"
     limits = [
         f"{sign} {schema[name]}"

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from liverank.choices import ConsumerState, Mode, Scope
 from liverank.client import responses
 from liverank.options import MAX_POSITION, GraphOptions, about
-from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
+from liverank_gpu import LARGEST_WEIGHT
 from liverank_service.problems import TYPE_PREFIX
 from liverank_service.queries.analyses import NO_LIMITS, RunLimits
 from liverank_service.queries.model import KeyedQuery
@@ -210,7 +210,11 @@ Key = (
     ]
 )
 Weight = Annotated[
-    float, Field(json_schema_extra={"minimum": LEAST_WEIGHT, "maximum": LARGEST_WEIGHT})
+    float,
+    Field(
+        description="above 0, and in the normal range of float32",
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": LARGEST_WEIGHT},
+    ),
 ]
 MAX_QUERIES = 10_000
 
