@@ -255,3 +255,7 @@ def test_a_lack_of_memory_is_told_before(backend: Backend) -> None:
     ends = np.arange(2_000_000, dtype=np.int32)
     with device.with_only(20_000_000), pytest.raises(OutOfMemory, match="ranking 2,000,000 edges"):
         rank_once(ends, ends, backend=few)
+    with device.with_only(20_000_000), pytest.raises(OutOfMemory, match="ranking") as raised:
+        rank_once(ends[:9], ends[:9], vertices=2_000_000, backend=few)
+    # starts and lengths of the rows, their order, loops and degrees
+    assert raised.value.needed > 2_000_000 * (8 + 4 + 4 + 1 + 4)

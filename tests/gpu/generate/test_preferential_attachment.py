@@ -14,7 +14,7 @@ from liverank_gpu.backends.cpu import generate as cpu_generate
 from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.backends.cuda.kernels.loader import WARP
 from liverank_gpu.errors import InvalidValue, OutOfMemory
-from liverank_gpu.generate import PreferentialAttachment, preferential_attachment
+from liverank_gpu.generate import PreferentialAttachment, preferential_attachment, uniform
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import instead
 from tests.gpu.generate import copy_model
@@ -138,6 +138,8 @@ def test_in_the_stream_vertices_arrive_in_order(backend: Backend, size: int) -> 
 def test_a_graph_without_memory_is_refused_before_it_is_drawn() -> None:
     with pytest.raises(OutOfMemory, match="the generated graph needs 8,589,934,5"):
         preferential_attachment(2**29, 4, backend=small_backend())
+    with pytest.raises(OutOfMemory, match=f"the generated graph needs {8 * 2**27:,} bytes"):
+        uniform(2**20, 2**27, backend=small_backend())
 
 
 def small_backend() -> Backend:

@@ -116,6 +116,14 @@ def test_what_a_batch_and_its_solve_take_is_no_more_than_was_said(
         vertices = 2 * vertices
 
 
+def test_lists_without_room_for_a_batch_need_memory_for_new_ones(backend: Backend) -> None:
+    graph = DynamicGraph(backend, "uniform")
+    sources, targets = np.random.default_rng(1).integers(0, 2_000, (2, 20_000))
+    graph.apply(EdgeBatch(sources, targets))
+    one, some = (graph.bytes_needed(count, graph.vertices) for count in (1, 500))
+    assert some - one > 4 * graph.arcs
+
+
 def test_memory_is_told_by_purpose(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch(np.arange(1000), np.arange(1, 1001)))

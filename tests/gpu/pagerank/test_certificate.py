@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from liverank_gpu.operations.residual import ResidualDelta
@@ -12,6 +13,13 @@ from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, Certificate, gather
 def test_a_row_sum_is_off_by_as_much_as_documented(depth: int) -> None:
     assert gather_roundoff(depth) == 6 * (depth + 4) * UNIT_ROUNDOFF
     assert gather_roundoff(depth, weighted=True) == 6 * (depth + 5) * UNIT_ROUNDOFF
+
+
+def test_iterates_of_a_block_start_with_a_bound_each() -> None:
+    certificate = Certificate(0.85)
+    certificate.start(np.full(3, 0.15))
+    assert np.array_equal(np.asarray(certificate.mass), np.zeros(3))
+    assert np.array_equal(np.asarray(certificate.error_bound), np.full(3, np.inf))
 
 
 @pytest.mark.parametrize("operations", [1, 10])

@@ -104,7 +104,7 @@ def test_deflation_saves_sweeps_alone_and_in_a_block(dangling: Dangling, backend
 def test_the_residual_of_a_deflated_iterate_is_maintained(
     dangling: Dangling, backend: Backend
 ) -> None:
-    options = Options(dangling=dangling, target_error=1e-3)
+    options = Options(dangling=dangling, target_error=0.02)
     graph = DynamicGraph(backend, dangling)
     iterate, batch = GlobalIterate(graph, options), _mixing()
     assert iterate.deflation(1e-6) is None  # of no vertices

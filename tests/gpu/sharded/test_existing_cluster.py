@@ -306,6 +306,14 @@ def test_certificates_of_another_authority_are_refused(existing: Cluster, tmp_pa
         engine_on(replace(existing, cert=stranger["cert"], key=stranger["key"]))
 
 
+def test_a_certificate_and_its_key_may_be_in_one_file(existing: Cluster, tmp_path: Path) -> None:
+    files = [Path(str(path)) for path in (existing.cert, existing.key)]
+    both = tmp_path / "both.pem"
+    both.write_text("".join(file.read_text() for file in files))
+    with engine_on(replace(existing, cert=str(both), key=None)) as engine:
+        assert engine.vertices == 0
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
