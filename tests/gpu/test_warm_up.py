@@ -75,7 +75,7 @@ def test_the_warm_up_of_a_solve_runs_what_such_solves_of_small_and_large_graphs_
         engine = Engine(options, replace(backend, run=run))
         ends = np.random.default_rng(1).integers(0, vertices, (2, 2 * vertices))
         times = None if options.half_life is None else np.zeros(2 * vertices)
-        engine.apply(EdgeBatch(*ends, times=times))
+        engine.apply(EdgeBatch(ends[0], ends[1], times=times))
         engine.update(*solve.checked(options))
     assert ran <= warm
     assert {is_large for _, is_large in ran} == {False, True}

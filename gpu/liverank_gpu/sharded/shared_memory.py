@@ -41,7 +41,8 @@ class SharedValues:
     """
 
     def __init__(self, length: int) -> None:
-        self.length, self.place = length, None
+        self.length = length
+        self.place: Place | None = None
         if not hasattr(os, "memfd_create"):
             return
         token = secrets.token_bytes(_TOKEN_BYTES)
@@ -50,7 +51,7 @@ class SharedValues:
         os.ftruncate(file, _TOKEN_BYTES + 8 * length)
         self._memory = mmap.mmap(file, 0)
         self._memory[:_TOKEN_BYTES] = token
-        self.place: Place | None = Place(f"/proc/{os.getpid()}/fd/{file}", token)
+        self.place = Place(f"/proc/{os.getpid()}/fd/{file}", token)
 
     def taken(self, length: int) -> NDArray[np.float64]:
         """float64[length]: the memory, which lasts as long as this array."""

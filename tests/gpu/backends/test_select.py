@@ -80,9 +80,9 @@ def test_all_entries_are_found_with_little_room(backend: Backend) -> None:
     kernels = kernels_of(backend)["select"]
     list_largest = kernels["list_largest"]
 
-    def listing(grid: Any, block: Any, arguments: tuple[Any, ...], **shared: int) -> None:
-        taken.extend(each.size for each in arguments[-3:-1])
-        list_largest(grid, block, arguments, **shared)
+    def listing(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
+        taken.extend(each.size for each in args[-3:-1])
+        list_largest(grid, block, args, shared_mem=shared_mem)
 
     kernels["list_largest"] = listing
     ids, _ = backend.select.top_k(device.to_device(values), len(values))

@@ -134,7 +134,7 @@ def test_a_block_ends_when_all_places_are_proven(
         return backend.run(operation)
 
     def top_k_columns(values: Array, counts: NDArray[np.int64], *others: Any) -> list[TopK]:
-        looks[-1] += np.count_nonzero(counts)
+        looks[-1] += int(np.count_nonzero(counts))
         return backend.select.top_k_columns(values, counts, *others)
 
     select = instead(backend.select, top_k_columns=top_k_columns)

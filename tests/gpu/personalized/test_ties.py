@@ -231,7 +231,8 @@ def test_lists_that_take_the_fewest_entries_are_looked_for(
 
 def test_of_many_vertices_short_lists_are_compared() -> None:
     engine, most = Engine(), MOST_ENTRIES // 4
-    engine.apply(EdgeBatch(*np.array(PAIRS).T, vertices=1000 + most))
+    sources, targets = np.array(PAIRS).T
+    engine.apply(EdgeBatch(sources, targets, vertices=1000 + most))
     others = np.arange(1000, 1000 + most)
     for count, classes in ((most, 4), (most + 1, 3)):
         asked = np.append(asked_of_pairs(0), others[: count - 4])
