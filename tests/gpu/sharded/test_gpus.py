@@ -5,11 +5,11 @@ everywhere: test_existing_cluster.py has the same calls on an emulated NCCL.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -76,10 +76,17 @@ def first(workers: DaskWorkers) -> ShardedEngine:
     return engine
 
 
-def another(workers: DaskWorkers, options: Options, parts: Parts = PARTS) -> ShardedEngine:
-    """An engine on the same workers."""
-    own = DaskWorkers(workers.client, workers.addresses, options, "cuda", parts=parts)
-    return ShardedEngine(options, workers=own)
+@pytest.fixture
+def another(workers: DaskWorkers) -> Iterator[Callable[..., ShardedEngine]]:
+    """Starts an engine on the same workers, which have its graph until the test ends."""
+    given = workers.client, workers.addresses
+    with ExitStack() as engines:
+
+        def started(options: Options, parts: Parts = PARTS) -> ShardedEngine:
+            own = DaskWorkers(*given, options, "cuda", parts=parts, shared=True)
+            return engines.enter_context(ShardedEngine(options, workers=own))
+
+        yield started
 
 
 def parts_started(workers: DaskWorkers) -> int:
@@ -91,12 +98,12 @@ def parts_started(workers: DaskWorkers) -> int:
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.parametrize("removes", [False, True])
 def test_streams_give_the_ranks_and_counts_of_the_model(
-    workers: DaskWorkers, seed: int, *, removes: bool
+    another: Callable[..., ShardedEngine], seed: int, *, removes: bool
 ) -> None:
     generator, options = np.random.default_rng(seed), kind_of_graph(seed)
     kind = WeightedModel if options.weighted else Model
     model = kind(options.dangling, options.directed)
-    engine = another(workers, options)
+    engine = another(options)
     for _ in range(3):
         size = int(generator.choice([2, 20, 120]))
         if isinstance(model, WeightedModel):
@@ -109,9 +116,11 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_programs_find_what_they_find_on_the_cpu(workers: DaskWorkers, options: Options) -> None:
+def test_programs_find_what_they_find_on_the_cpu(
+    another: Callable[..., ShardedEngine], options: Options
+) -> None:
     generator = np.random.default_rng(2)
-    one, several = Engine(options, "cpu"), another(workers, options)
+    one, several = Engine(options, "cpu"), another(options)
     for step in range(3):
         for engine in (one, several):
             engine.apply(edges(np.random.default_rng(step), 3_000 + 500 * step, 9_000))
@@ -131,11 +140,16 @@ def test_programs_find_what_they_find_on_the_cpu(workers: DaskWorkers, options: 
     ],
 )
 def test_a_large_graph_has_the_ranks_of_one_gpu(
-    workers: DaskWorkers, vertices: int, edges: int, *, in_parts: bool
+    another: Callable[..., ShardedEngine],
+    workers: DaskWorkers,
+    vertices: int,
+    edges: int,
+    *,
+    in_parts: bool,
 ) -> None:
     pairs = np.random.default_rng(1).integers(0, vertices, (2, edges))
     options = Options(target_error=1e-8)
-    one, several = Engine(options, "cuda"), another(workers, options)
+    one, several = Engine(options, "cuda"), another(options)
     for engine in (one, several):
         engine.apply(EdgeBatch(pairs[0], pairs[1]))
     before = parts_started(workers)
@@ -164,11 +178,11 @@ def test_memory_that_a_bounded_device_keeps_can_be_used_again() -> None:
 def test_a_graph_that_one_gpu_refuses_is_held_by_two(workers: DaskWorkers) -> None:
     pairs = np.random.default_rng(3).integers(0, 1 << 20, (2, 40_000_000))
     options, most = Options(target_error=1e-8), 1 << 30
-    gc.collect()  # the workers keep shards of engines of other tests as long as those are here
     one = Engine(options, "cuda")
     one.apply(EdgeBatch(*pairs))
     bound = one.update().error_bound
-    own = DaskWorkers(workers.client, workers.addresses, options, "cuda", most)
+    given = workers.client, workers.addresses, options, "cuda"
+    own = DaskWorkers(*given, most, shared=True)
     try:
         several = ShardedEngine(options, workers=own)
         several.apply(EdgeBatch(*pairs))
@@ -177,8 +191,9 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(workers: DaskWorkers) -> No
         assert one.edges == several.edges
         assert np.abs(difference).sum() <= bound
     finally:
+        own.close()
         # the workers are those of other tests: without the bound again
-        DaskWorkers(workers.client, workers.addresses, options, "cuda")
+        DaskWorkers(*given, shared=True).close()
     one = Engine(options, "cuda")
     one.internals.backend.device.limit_memory(most)
     try:
@@ -194,10 +209,10 @@ def paging(name: BackendName) -> Backend:
     return replace(backend, costs=replace(backend.costs, pages=PageRule(1, 0.0, 0.0)))
 
 
-def test_sweeps_by_pages_give_the_ranks_of_one_gpu(workers: DaskWorkers) -> None:
+def test_sweeps_by_pages_give_the_ranks_of_one_gpu(another: Callable[..., ShardedEngine]) -> None:
     random, options = np.random.default_rng(3), Options(target_error=1e-8)
-    one, by_rows = Engine(options, "cuda"), another(workers, options)
-    by_pages = another(workers, options, Parts(backend=paging))
+    one, by_rows = Engine(options, "cuda"), another(options)
+    by_pages = another(options, Parts(backend=paging))
     pairs = random.integers(0, 200_000, (2, 3_000_000))
     for size in (0, 1000, 100_000, 10):
         gone = pairs[:, random.integers(0, pairs.shape[1], size)]
@@ -215,9 +230,9 @@ def test_sweeps_by_pages_give_the_ranks_of_one_gpu(workers: DaskWorkers) -> None
     assert more.min() > one.edges  # 2 bytes an edge, of half of them
 
 
-def test_two_graphs_use_both_gpus_at_once(workers: DaskWorkers) -> None:
+def test_two_graphs_use_both_gpus_at_once(another: Callable[..., ShardedEngine]) -> None:
     pairs = np.random.default_rng(2).integers(0, 20_000, (2, 300_000))
-    engines = [another(workers, Options(target_error=1e-9)) for _ in range(2)]
+    engines = [another(Options(target_error=1e-9)) for _ in range(2)]
     bounds: list[float] = []
 
     def solve(engine: ShardedEngine) -> None:
@@ -232,8 +247,10 @@ def test_two_graphs_use_both_gpus_at_once(workers: DaskWorkers) -> None:
     assert len(bounds) == 40
 
 
-def test_an_error_is_raised_here_and_the_engine_goes_on(workers: DaskWorkers) -> None:
-    engine = another(workers, Options(weighted=True))
+def test_an_error_is_raised_here_and_the_engine_goes_on(
+    another: Callable[..., ShardedEngine],
+) -> None:
+    engine = another(Options(weighted=True))
     engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)]))
     with pytest.raises(InvalidValue, match="weights"):
         engine.apply(EdgeBatch.of(insert=[(0, 1, 3e38)], on_conflict="add"))
