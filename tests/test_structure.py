@@ -262,10 +262,6 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/out_of_core/conftest.py": 1,
-    "gpu/out_of_core/test_algorithms.py": 1,
-    "gpu/out_of_core/test_ranking.py": 2,
-    "gpu/out_of_core/test_spool.py": 1,
     "gpu/personalized/test_within.py": 1,
     "gpu/sharded/paged_shards.py": 1,
     "gpu/sharded/test_capture.py": 2,

@@ -176,4 +176,4 @@ def looked_after(backend: Backend) -> tuple[Backend, TestDevice]:
         other = cpu_backend(_OnHost())
     device = other.device
     assert isinstance(device, TestDevice)
-    return observable(replace(other, costs=backend.costs)), device
+    return observable(replace(other, costs=backend.costs, sizes=backend.sizes)), device

@@ -132,9 +132,6 @@ class VertexIds:
 # one line serves many edges, and hot lines stay in cache. If the ids already express locality
 # (pages sorted by address, roads by place) that is worth more, and is kept.
 
-LEAST_PERMUTED = 1 << 16
-"""Vertices and edges below which ``auto`` keeps the given order: all of y fits in cache."""
-
 _LINE = 16
 """Vertices whose values share a cache line of 128 bytes."""
 
@@ -212,7 +209,7 @@ def choose_permutation(
 
     sources, targets  integer[m], m ≥ 1, columns of GraphOperations.columns
     """
-    small = min(vertices, len(sources)) < LEAST_PERMUTED
+    small = min(vertices, len(sources)) < backend.sizes.least_permuted
     identity = VertexPermutation(backend)
     if order == "given" or (order == "auto" and small):
         return identity

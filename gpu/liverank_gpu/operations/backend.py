@@ -6,7 +6,7 @@ Vectors over vertices are flags, or *values*: y, r and scratch for them, float64
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Any
 
@@ -124,7 +124,7 @@ class Costs:
         return pushed.delta.additions * self.pushed_edge + pushed.rounds * self.round_overhead
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """How much is done at once.
 
@@ -142,6 +142,12 @@ class Sizes:
                 two more launches: at 224 GB/s, 37 µs
     least_listed, listed_part  a shard lists so many columns to which it has sums to send, and one
                 in so many of all; with more, the vector is searched for them
+    least_permuted  vertices and edges below which ``auto`` keeps the given order: all of y fits in
+                cache
+    least_stream  bytes of the buffers of a graph out of core, at least, so that there are not too
+                many windows
+    piece       edges out of core that are written at once, or read again: their keys are part of no
+                budget
     """
 
     chunk: int = 1 << 21
@@ -154,6 +160,12 @@ class Sizes:
     least_part: int = 1 << 23
     least_listed: int = 1024
     listed_part: int = 8
+    least_permuted: int = 1 << 16
+    least_stream: int = 1 << 16
+    piece: int = 1 << 16
+
+
+DEFAULT_SIZES = Sizes()
 
 
 HOST_COSTS = Costs(pushed_edge=8.0, sweep_overhead=1e4, sparse_part=16, exchange=5e5)
@@ -193,7 +205,7 @@ class Backend:
     pages: PageOperations | None = None
     compiles_kernels: bool = True
     repeatable: bool = True
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: Sizes = DEFAULT_SIZES
 
     @property
     def xp(self) -> Any:

@@ -14,7 +14,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.packed_csr import slot_bytes
 from liverank_gpu.graph.vertices import VertexIds
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import DEFAULT_SIZES, Backend
 from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype, strength_dtype
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges
 from liverank_gpu.out_of_core.windows import WindowedGraph
@@ -54,9 +54,6 @@ _PASS_BYTES = 16
 
 _MOST_SLOTS = 1 << 26
 """Of one buffer: larger ones do not make transfers faster."""
-
-_LEAST_STREAM = 1 << 16
-"""Bytes of both buffers, at least, so that there are not too many windows."""
 
 
 def vertex_bytes(backend: Backend, weighted: bool = False) -> int:
@@ -122,6 +119,7 @@ class Budget:
     weighted   whether edges have weights
     buffers    how many there are
     temporary  bytes of temporary arrays for each slot of a window
+    least      bytes of the buffers, at least
     """
 
     memory: int
@@ -131,6 +129,7 @@ class Budget:
     weighted: bool = False
     buffers: int = 2
     temporary: int = 0
+    least: int = DEFAULT_SIZES.least_stream
 
     @classmethod
     def divide(
@@ -142,6 +141,7 @@ class Budget:
         longest: int,
         weighted: bool = False,
         temporary: int = 0,
+        least: int = DEFAULT_SIZES.least_stream,
     ) -> Budget:
         """reserved  bytes of the caller's own arrays, of keys
         longest   upper bound on the length of an in-list, repeats of edges included
@@ -150,7 +150,7 @@ class Budget:
         Raises InvalidValue, which names the least budget that works, if it is too small.
         """
         values = reserved + vertices * each + workspace_bytes(0)
-        divided = cls(memory, vertices, each, values, weighted, temporary=temporary)
+        divided = cls(memory, vertices, each, values, weighted, temporary=temporary, least=least)
         return divided._checked(longest)
 
     def of_others(self, longest: int, buffers: int) -> Budget:
@@ -160,7 +160,7 @@ class Budget:
     def _checked(self, longest: int) -> Budget:
         """The same. Raises InvalidValue."""
         window = self.slot_bytes * (longest + ALIGNMENT)
-        row = max(sort_bytes(self.weighted) * longest, window, _LEAST_STREAM)
+        row = max(sort_bytes(self.weighted) * longest, window, self.least)
         if self.streamed < row:
             raise InvalidValue(
                 "memory",
@@ -225,7 +225,9 @@ class OutOfCoreEdges:
             raise InvalidValue("half_life", options.half_life, "None for a graph out of core")
         self._memory, self._scratch = memory, scratch
         self.backend = backend if isinstance(backend, Backend) else backend_named(backend)
-        self._spool = EdgeSpool(scratch, options.directed, options.weighted)
+        self._spool = EdgeSpool(
+            scratch, options.directed, options.weighted, sizes=self.backend.sizes
+        )
 
     @property
     def added(self) -> int:
@@ -255,8 +257,9 @@ class OutOfCoreEdges:
         if vertices == 0:
             raise InvalidValue("vertices", vertices, "at least 1")
         longest, weighted = self._spool.longest, self._options.weighted
+        least = self.backend.sizes.least_stream
         return Budget.divide(
-            self._memory, reserved, vertices, each, longest, weighted, temporary=temporary
+            self._memory, reserved, vertices, each, longest, weighted, temporary, least
         )
 
     def _packed(self, vertices: int, budget: Budget) -> PackedEdges:

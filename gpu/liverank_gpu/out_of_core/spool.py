@@ -23,13 +23,14 @@ from liverank_gpu.backends.cpu.graph import (
 )
 from liverank_gpu.columns import ids_of, weights_of
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph import vertices
 from liverank_gpu.graph.packed_csr import row_blocks
 from liverank_gpu.graph.vertices import (
+    GAIN,
     VertexPermutation,
     by_descending_degree,
     cache_lines_of_chunks,
 )
+from liverank_gpu.operations.backend import DEFAULT_SIZES, Sizes
 from liverank_gpu.operations.csr import ALIGNMENT, loop_dtype
 from liverank_gpu.types import VERTEX_LIMIT, VertexOrder
 
@@ -171,16 +172,17 @@ def chosen_order(
     out_degree: NDArray[np.int32],
     in_degree: NDArray[np.int64],
     pieces: Callable[[], Iterator[Ends]],
+    least: int,
 ) -> NDArray[np.int32]:
     """int32[n], the id at each position; int32[0] for the order as given.
 
     out_degree, in_degree  of each id, repeats of edges included
     pieces                 sources and targets of all edges, in any order; it may be called twice
+    least                  vertices and edges below which ``auto`` is the order as given
     """
     as_given = np.empty(0, np.int32)
     edges = int(in_degree.sum())
-    small = min(len(in_degree), edges) < vertices.LEAST_PERMUTED
-    if order == "given" or (order == "auto" and small):
+    if order == "given" or (order == "auto" and min(len(in_degree), edges) < least):
         return as_given
     by_degree: NDArray[np.int32] = by_descending_degree(np, out_degree)
     if order == "degree":
@@ -192,7 +194,7 @@ def chosen_order(
         )
         for ids in (None, by_degree)
     )
-    return by_degree if after < vertices.GAIN * before else as_given
+    return by_degree if after < GAIN * before else as_given
 
 
 # ---- edges in any order → packed in-lists in a file, in bounded memory ----
@@ -206,9 +208,6 @@ def chosen_order(
 #
 # Weights are written beside the keys. Every step keeps the order of equal keys, so that the last
 # one of several is the edge.
-
-_PIECE = 1 << 16
-"""Edges that are written at once, or read again: their keys are part of no budget."""
 
 _TARGET_BITS = 32
 _SOURCE = (1 << _TARGET_BITS) - 1
@@ -380,13 +379,16 @@ class EdgeSpool:
         directed: bool = True,
         weighted: bool = False,
         repeats: bool = False,
+        sizes: Sizes = DEFAULT_SIZES,
     ) -> None:
         """folder    where files are; None for the system's folder of temporary files
         directed, weighted  see liverank_gpu.types.Options
         repeats   see PackedEdges
+        sizes     see Backend
 
         Raises OSError.
         """
+        self._sizes = sizes
         self._folder, self._directed, self._weighted = folder, directed, weighted
         self._repeats = repeats
         self._file = self._new_file()
@@ -424,8 +426,9 @@ class EdgeSpool:
                 raise InvalidValue(f"{name}[{self.added + wrong}]", int(ends[wrong]), requirement)
         if weights is not None:
             weights = weights_of(weights, len(sources), "sources", first=self.added)
-        for first in range(0, len(sources), _PIECE):
-            piece = slice(first, first + _PIECE)
+        at_once = self._sizes.piece
+        for first in range(0, len(sources), at_once):
+            piece = slice(first, first + at_once)
             columns = [sources[piece], targets[piece]]
             if self._weighted:
                 count = len(columns[0])
@@ -470,7 +473,7 @@ class EdgeSpool:
         self._in_degree = self._in_degree[:0].copy()
         out_degree = _fitted(self._out_degree, vertices)
         self._out_degree = self._out_degree[:0].copy()
-        ids = chosen_order(order, out_degree, in_degree, self._ends)
+        ids = chosen_order(order, out_degree, in_degree, self._ends, self._sizes.least_permuted)
         del out_degree
         positions = np.empty_like(ids)
         positions[ids] = np.arange(len(ids), dtype=np.int32)
@@ -499,8 +502,9 @@ class EdgeSpool:
 
     def _ends(self) -> Iterator[Ends]:
         """Sources and targets of all edges, a piece at a time. Raises OSError."""
-        for place in range(0, self._keys, _PIECE):
-            keys = np.empty(min(_PIECE, self._keys - place), np.int64)
+        at_once = self._sizes.piece
+        for place in range(0, self._keys, at_once):
+            keys = np.empty(min(at_once, self._keys - place), np.int64)
             self._file.read(place, keys)
             yield keys & _SOURCE, keys >> _TARGET_BITS
 
@@ -569,15 +573,20 @@ def _sorted(keys: NDArray[np.int64], *weights: NDArray[np.float32]) -> tuple[NDA
 # ---- the edges of a packed graph without direction, in a spool of their own ----
 
 
-def neighbours(packed: PackedEdges, folder: Path | None, repeats: bool = False) -> EdgeSpool:
+def neighbours(
+    packed: PackedEdges, folder: Path | None, sizes: Sizes, repeats: bool = False
+) -> EdgeSpool:
     """The edges in the rows of both ends. Raises OSError.
 
     repeats  whether an edge in each direction counts twice
     """
-    return _filled(EdgeSpool(folder, directed=False, repeats=repeats), _edges(packed))
+    spool = EdgeSpool(folder, directed=False, repeats=repeats, sizes=sizes)
+    return _filled(spool, _edges(packed, sizes))
 
 
-def oriented(packed: PackedEdges, folder: Path | None) -> tuple[EdgeSpool, NDArray[np.int32]]:
+def oriented(
+    packed: PackedEdges, folder: Path | None, sizes: Sizes
+) -> tuple[EdgeSpool, NDArray[np.int32]]:
     """Each edge once, in the row of the end of lower rank, and the rank of each position, int32[n].
     Ranks ascend by the number of entries, so that no row is long. Raises OSError.
     """
@@ -587,14 +596,14 @@ def oriented(packed: PackedEdges, folder: Path | None) -> tuple[EdgeSpool, NDArr
     rank[np.argsort(entries, kind="stable")] = np.arange(vertices, dtype=np.int32)
 
     def edges() -> Iterator[Ends]:
-        for sources, targets in _edges(packed):
+        for sources, targets in _edges(packed, sizes):
             ends = rank[sources], rank[targets]
             if not packed.directed:
                 ascending = ends[0] < ends[1]
                 ends = ends[0][ascending], ends[1][ascending]
             yield np.maximum(*ends), np.minimum(*ends)
 
-    return _filled(EdgeSpool(folder), edges()), rank
+    return _filled(EdgeSpool(folder, sizes=sizes), edges()), rank
 
 
 def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
@@ -608,9 +617,9 @@ def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
     return spool
 
 
-def _edges(packed: PackedEdges) -> Iterator[Ends]:
+def _edges(packed: PackedEdges, sizes: Sizes) -> Iterator[Ends]:
     """A piece at a time."""
-    for targets, sources in packed.entries(_PIECE):
+    for targets, sources in packed.entries(sizes.piece):
         yield sources, targets
 
 

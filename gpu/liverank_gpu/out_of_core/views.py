@@ -542,7 +542,9 @@ class FileGraph:
             with self._windowed(self._packed, self._budget) as graph:
                 yield WindowedNeighbours(graph)
             return
-        edges, budget = self._repack(neighbours(self._packed, self._folder, repeats), buffers=2)
+        edges, budget = self._repack(
+            neighbours(self._packed, self._folder, self.backend.sizes, repeats), buffers=2
+        )
         with edges.file, self._windowed(edges, budget) as graph:
             yield WindowedNeighbours(graph)
 
@@ -550,7 +552,7 @@ class FileGraph:
         """No answer of edges in a file is continued."""
 
     def vertex_triangles(self) -> VertexTriangles:
-        spool, rank = oriented(self._packed, self._folder)
+        spool, rank = oriented(self._packed, self._folder, self.backend.sizes)
         edges, budget = self._repack(spool, BUFFERS_BY_VERTEX)
         with edges.file, self._pairs(edges, budget) as pairs:
             counts = pairs.count_by_vertex()
@@ -605,7 +607,7 @@ class FileGraph:
     def _supported(self, buffers: int) -> Iterator[Support]:
         """The triangles of each edge, in files that are there until this ends."""
         given, to_host = self._packed, self.backend.device.to_host
-        spool, rank = oriented(given, self._folder)
+        spool, rank = oriented(given, self._folder, self.backend.sizes)
         longest = int((given.row_lengths + given.out_lengths).max())
         edges, budget = self._repack(spool, buffers, longest)
         with edges.file, ScratchColumns(1, self._folder) as triangles:

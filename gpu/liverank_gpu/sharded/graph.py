@@ -30,7 +30,6 @@ from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import allocate_changes
 from liverank_gpu.graph.vertices import (
-    LEAST_PERMUTED,
     NO_IDS,
     VertexPermutation,
     by_descending_degree,
@@ -517,7 +516,8 @@ class ShardGraph(DynamicGraph):
         of a shard are not adjacent in any order.
         """
         backend, order = self.backend, self._order_to_choose
-        if order == "given" or (order == "auto" and min(limit, edges) < LEAST_PERMUTED):
+        small = min(limit, edges) < backend.sizes.least_permuted
+        if order == "given" or (order == "auto" and small):
             return VertexPermutation(backend)
         degree = self._degrees_in(columns, limit, edges)
         return VertexPermutation(backend, by_descending_degree(backend.xp, degree))

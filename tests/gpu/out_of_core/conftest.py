@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from unittest.mock import patch
+from dataclasses import replace
 
 import pytest
 
-from liverank_gpu.out_of_core import ranking
+from liverank_gpu.operations.backend import Backend
 
 
-@pytest.fixture
-def small_windows() -> Iterator[None]:
-    """Budgets of which little is left for windows."""
-    with patch.object(ranking, "_LEAST_STREAM", 1 << 12):
-        yield
+@pytest.fixture(scope="session")
+def backend(backend: Backend) -> Backend:
+    """With budgets of which little is left for windows."""
+    return replace(backend, sizes=replace(backend.sizes, least_stream=1 << 12))

@@ -6,7 +6,6 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import networkx as nx
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 from liverank_gpu import PROGRAMS, InvalidValue, Options, OutOfCorePrograms
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.out_of_core import ranking, spool
+from liverank_gpu.out_of_core import ranking
 from liverank_gpu.out_of_core.views import VOTE_BYTES
 from liverank_gpu.programs.algorithms import SUPPORT, Algorithm, most_frequent
 from liverank_gpu.types import VertexOrder
@@ -44,7 +43,6 @@ def _expected(name: str, graph: nx.DiGraph, options: Options) -> dict[int, float
     return dict(nx.clustering(simple))
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize(
@@ -104,7 +102,6 @@ def test_answers_are_those_of_the_graph_in_memory(
     assert not found.answer.may_continue
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("name", ["triangles", "support"])
 def test_each_pair_of_windows_is_compared(backend: Backend, name: str) -> None:
     """A complete graph has all triangles that there can be."""
@@ -124,7 +121,6 @@ def test_each_pair_of_windows_is_compared(backend: Backend, name: str) -> None:
         assert found.answer.receipt.edges == len(found.answer.values) == len(ends)
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_cores_fall_along_a_path_from_its_ends(backend: Backend) -> None:
     path = np.arange(399)
     columns = path, path + 1, np.ones(len(path), np.float32)
@@ -135,7 +131,6 @@ def test_cores_fall_along_a_path_from_its_ends(backend: Backend) -> None:
     assert found.answer.summary == {"largest": 1.0}
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_labels_change_where_those_of_neighbours_have_changed(backend: Backend) -> None:
     """Two vertices exchange their labels for ever; cliques agree at once."""
     cliques, each = 60, 7
@@ -189,14 +184,12 @@ def test_a_graph_without_edges_has_answers(backend: Backend, name: str) -> None:
 )
 def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     vertices, backend = 1 << 14, backend_named("cpu")
+    backend = replace(backend, sizes=replace(backend.sizes, piece=1 << 10))
     streamed = 1 << (21 if name in ("trussness", "dn-graphs") else 18)
     columns = network(vertices, 12 * vertices)
     memory = vertices * ranking.algorithm_bytes(backend, weighted=False) + streamed
     for _ in range(2):  # the first run compiles
-        with (
-            patch.object(spool, "_PIECE", 1 << 10),
-            added(columns, Options(directed=directed), backend, memory, vertices) as graph,
-        ):
+        with added(columns, Options(directed=directed), backend, memory, vertices) as graph:
             tracemalloc.start()
             try:
                 found = graph.run(name)

@@ -12,7 +12,6 @@ from tests.gpu.programs import oracle
 from tests.gpu.programs.dense_parts import dn_graphs_of, overlapping_cliques
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("seed", range(0, 30, 3))
 def test_dn_graphs_over_windows_are_those_of_the_theorem(backend: Backend, seed: int) -> None:
     graph = overlapping_cliques(seed)

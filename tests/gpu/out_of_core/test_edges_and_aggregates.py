@@ -21,8 +21,6 @@ from tests.gpu.programs.test_edges_and_aggregates import (
 )
 from tests.gpu.programs.test_records import EACH_KIND, SOURCE
 
-pytestmark = pytest.mark.usefixtures("small_windows")
-
 VERTICES = 310
 EACH_DIRECTION = pytest.mark.parametrize("directed", [True, False], ids=["directed", "undirected"])
 

@@ -33,8 +33,6 @@ from tests.gpu.out_of_core.streamed import (
 )
 from tests.gpu.programs import oracle
 
-pytestmark = pytest.mark.usefixtures("small_windows")
-
 MODES: tuple[Mode, ...] = ("synchronous", "asynchronous")
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
@@ -27,7 +28,6 @@ from liverank_gpu import (
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core import ranking
-from liverank_gpu.out_of_core.spool import ScratchFile
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import FAMILIES, Pairs, random_graph
@@ -106,7 +106,6 @@ def test_ranks_of_all_families_are_right(backend: Backend, family: str, dangling
     assert_right(ranked(pairs, options, backend), pairs, options)
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize(
     ("damping", "dangling", "directed"),
     [
@@ -151,10 +150,8 @@ def test_ranks_are_by_id_in_every_order(
     engine.apply(EdgeBatch(sources, targets, vertices=vertices, weights=weights))
     engine.update()
     expected = engine.publish()
-    with (
-        patch("liverank_gpu.graph.vertices.LEAST_PERMUTED", 0),
-        OutOfCoreRanking(1 << 20, options, backend) as graph,
-    ):
+    backend = replace(backend, sizes=replace(backend.sizes, least_permuted=0))
+    with OutOfCoreRanking(1 << 20, options, backend) as graph:
         graph.add(sources, targets, weights)
         found = graph.rank(vertices, RESIDUAL)
     error = np.abs(found.ranks.to_numpy() - expected.to_numpy()).sum()
@@ -241,7 +238,6 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     assert peak <= least + staged + (1 << 18)
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:
     pairs, options = spread(), Options()
     least = least_memory(pairs, options, backend)
@@ -290,24 +286,23 @@ def open_files(folder: Path) -> list[str]:
     return [link for link in links if link.startswith(str(folder))]
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-@pytest.mark.parametrize("at", ["write", "read"])
+@pytest.mark.parametrize("at", ["pwrite", "preadv"])
 def test_an_interruption_leaves_no_file_and_no_thread(
     backend: Backend, tmp_path: Path, at: str, error: type[BaseException]
 ) -> None:
-    operation, calls = getattr(ScratchFile, at), []
+    operation, calls = getattr(os, at), []
     memory = least_memory(spread(), Options(), backend)
 
-    def interrupted(self: ScratchFile, *arguments: Any) -> None:
+    def interrupted(*arguments: Any) -> Any:
         calls.append(at)
         assert not list(tmp_path.iterdir())
         assert open_files(tmp_path)
         if len(calls) == 20:
             raise error
-        operation(self, *arguments)
+        return operation(*arguments)
 
-    with patch.object(ScratchFile, at, interrupted), pytest.raises(error):
+    with patch.object(os, at, interrupted), pytest.raises(error):
         ranked(spread(), Options(), backend, memory, scratch=tmp_path, piece=2000)
     assert len(calls) >= 20
     assert not list(tmp_path.iterdir())

@@ -20,8 +20,6 @@ from tests.gpu.programs.test_records import (
     expected_paths,
 )
 
-pytestmark = pytest.mark.usefixtures("small_windows")
-
 VERTICES = 310
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import resource
 import tracemalloc
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from liverank_gpu import InvalidValue, OutOfCorePrograms, OutOfCoreRanking
 from liverank_gpu.generate import rmat
+from liverank_gpu.operations.backend import Sizes
 from liverank_gpu.out_of_core.ranking import sort_bytes
 from liverank_gpu.out_of_core.spool import EdgeSpool, Ends, PackedEdges, ScratchColumns, padded
 from liverank_gpu.types import VertexOrder
@@ -103,13 +103,12 @@ def _grid(side: int) -> Ends:
 )
 def test_auto_orders_vertices_where_fewer_lines_are_read_then(edges: Ends, by_degree: bool) -> None:
     least = 1 << 13
-    with patch("liverank_gpu.graph.vertices.LEAST_PERMUTED", least):
-        for vertices in (least, least - 1) if by_degree else (100 * 100,):
-            spool = EdgeSpool(None)
-            spool.add(*(ends % vertices for ends in edges))
-            packed = spool.pack(vertices, 10**6, fixed_loops=False, order="auto")
-            packed.file.close()
-            assert (len(packed.ids) > 0) == (by_degree and vertices == least)
+    for vertices in (least, least - 1) if by_degree else (100 * 100,):
+        spool = EdgeSpool(None, sizes=Sizes(least_permuted=least))
+        spool.add(*(ends % vertices for ends in edges))
+        packed = spool.pack(vertices, 10**6, fixed_loops=False, order="auto")
+        packed.file.close()
+        assert (len(packed.ids) > 0) == (by_degree and vertices == least)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -24,7 +24,6 @@ from tests.gpu.out_of_core.streamed import (
 )
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("parts", [1, 40])
 @pytest.mark.parametrize("binary", [0, 1])
 def test_bounds_fall_to_the_trussness(backend: Backend, binary: int, parts: int) -> None:
@@ -63,7 +62,6 @@ def _lattice() -> Columns:
     return sources, targets, np.ones(len(sources), np.float32)
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_bounds_fall_from_the_border_of_a_lattice_inwards(backend: Backend) -> None:
     columns = _lattice()
     with squeezed(columns, Options(), backend, SIDE * SIDE, "trussness", FOR_TRIANGLES) as graph:
@@ -72,7 +70,6 @@ def test_bounds_fall_from_the_border_of_a_lattice_inwards(backend: Backend) -> N
     assert found.answer.summary["partitions"] > SIDE * SIDE / 2
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_rows_near_which_no_bound_fell_are_left_out(backend: Backend) -> None:
     """A clique beside the lattice is examined once."""
     lattice, clique = _lattice(), np.triu_indices(12, 1)
@@ -89,7 +86,6 @@ def test_rows_near_which_no_bound_fell_are_left_out(backend: Backend) -> None:
     assert sorted(all_of_them.values.tolist()) == [3] * len(lattice[0]) + [12] * len(clique[0])
 
 
-@pytest.mark.usefixtures("small_windows")
 def test_entries_are_copied_to_the_host_once_an_iteration(backend: Backend) -> None:
     columns, copied = _lattice(), [0]
     backend, device = looked_after(backend)

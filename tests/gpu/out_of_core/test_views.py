@@ -74,7 +74,6 @@ def least_memory(
 
 
 @pytest.mark.reference
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("direction", get_args(ViewDirection))
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks_are_within_their_bound(

@@ -97,7 +97,6 @@ def assert_right(found: OutOfCoreRanks, columns: Columns, options: Options) -> N
     assert matrix.error_bound(found.ranks.to_numpy()) <= 2.0 * options.target_error
 
 
-@pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", get_args(Dangling))
 def test_ranks_are_right(backend: Backend, dangling: Dangling, directed: bool) -> None:

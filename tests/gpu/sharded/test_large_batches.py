@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,29 +12,24 @@ import pytest
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
-from liverank_gpu.operations.backend import Backend, Sizes
+from liverank_gpu.operations.backend import Backend
 from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.loading import LargeBatch, Merge, load_bytes
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
-from tests.gpu.sharded.test_loading import scarce, short_memory
+from tests.gpu.sharded.test_loading import own_sizes, scarce, short_memory
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
 
 CPU = scarce(backend_named("cpu"))
 
 
-@contextmanager
-def large_from(backend: Backend, operations: int) -> Iterator[None]:
+def large_from(backend: Backend, operations: int) -> AbstractContextManager[None]:
     """More of them are a large part of a graph that has at most four times as many. backend: of
     `scarce`
     """
-    backend.sizes.rebuild = operations
-    try:
-        yield
-    finally:
-        backend.sizes.rebuild = Sizes().rebuild
+    return own_sizes(backend, rebuild=operations)
 
 
 @pytest.fixture
@@ -121,7 +115,7 @@ def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
 def test_weights_that_decay_are_stored_as_on_one_device(directed: bool, backend: Backend) -> None:
     generator = np.random.default_rng(7)
     options = Options(half_life=DAY, directed=directed, vertex_order="degree")
-    one, now = Engine(options, CPU), NOW
+    one, now, backend = Engine(options, CPU), NOW, scarce(backend)
     with sharded_engine(options, 3, backend) as engine, large_from(backend, -1):
         for step in range(6):
             now += float(generator.choice([1.0, DAY, 30 * DAY]))

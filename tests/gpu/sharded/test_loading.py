@@ -5,7 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.vertices import by_descending_degree
-from liverank_gpu.operations.backend import Backend, Sizes
+from liverank_gpu.operations.backend import DEFAULT_SIZES, Backend
 from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.loading import buckets_of, first_position, load_bytes
@@ -29,11 +30,12 @@ AT_ONCE, CHUNK = 40, 25
 
 
 def scarce(backend: Backend) -> Backend:
-    """The same, whose memory `short_memory` can make short."""
-    sizes, device = Sizes(), backend.device
+    """The same, whose memory `short_memory` can make short, with sizes of the test's own."""
+    sizes: Any = SimpleNamespace(**asdict(DEFAULT_SIZES))
+    device = backend.device
 
     def available() -> int:
-        return 0 if sizes.least_load < Sizes().least_load else device.memory_available()
+        return 0 if sizes.least_load < DEFAULT_SIZES.least_load else device.memory_available()
 
     return replace(backend, sizes=sizes, device=instead(device, memory_available=available))
 
@@ -41,13 +43,18 @@ def scarce(backend: Backend) -> Backend:
 @contextmanager
 def short_memory(backend: Backend, at_once: int = AT_ONCE, chunk: int = CHUNK) -> Iterator[None]:
     """As few edges on their way at once as can be. backend: of `scarce`"""
-    sizes = backend.sizes
-    before, sizes.least_load = sizes.least_load, at_once
-    sizes.chunk = chunk
+    with own_sizes(backend, least_load=at_once, chunk=chunk):
+        yield
+
+
+@contextmanager
+def own_sizes(backend: Backend, **sizes: int) -> Iterator[None]:
+    """How much is done at once. backend: of `scarce`"""
+    vars(backend.sizes).update(sizes)
     try:
         yield
     finally:
-        sizes.least_load, sizes.chunk = before, Sizes().chunk
+        vars(backend.sizes).update({name: getattr(DEFAULT_SIZES, name) for name in sizes})
 
 
 @pytest.fixture
