@@ -264,8 +264,6 @@ def _reaches_into(path: Path) -> int:
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/personalized/test_within.py": 1,
     "gpu/sharded/paged_shards.py": 1,
-    "gpu/sharded/test_capture.py": 2,
-    "gpu/sharded/test_device_memory.py": 1,
     "gpu/sharded/test_large_batches.py": 5,
     "gpu/sharded/test_loading.py": 2,
     "gpu/sharded/test_pages.py": 1,

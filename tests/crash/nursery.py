@@ -210,12 +210,12 @@ def _run(request: dict[str, Any]) -> NoReturn:
 
 
 def _serve(request: dict[str, Any]) -> None:
-    from liverank_gpu.sharded import engine
+    from liverank_gpu.sharded.dask_workers import Workers
     from liverank_service.app import create_app, server_of
     from liverank_service.settings import Settings
     from tests.crash.control import obey
 
-    engine.PIECE_SLOTS = 128  # so that a small checkpoint of shards has several
+    Workers.piece = 128  # so that a small checkpoint of shards has several
     os.environ.update(request["environment"])
     if request["control"] is not None:
         obey(Path(request["control"]))

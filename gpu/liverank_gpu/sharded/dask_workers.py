@@ -65,10 +65,13 @@ class Workers(ABC):
 
     size     number of shards
     backend  of the shards: ``cpu`` or ``cuda``
+    piece    slots of their lists that a caller has at once. 8 MiB of neighbours, and merging them
+             takes about ten times as much of its memory
     """
 
     size: int
     backend: str = "cpu"
+    piece: int = 1 << 21
 
     @abstractmethod
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

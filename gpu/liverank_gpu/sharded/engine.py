@@ -375,7 +375,7 @@ def _without_all(asked: ResolvedView) -> ResolvedView:
 #
 # The snapshot is as one device would write it, so that any number of shards, or none, can open it:
 # the lists of all shards, merged by position. Every shard keeps a copy of its lists, which the
-# caller fetches and merges in pieces of PIECE_SLOTS slots: its own memory need not hold all edges.
+# caller fetches and merges in pieces (see Workers): its own memory need not hold all edges.
 # Shards do not write files, which may be on another host, and parts by shard would have to be
 # merged when another number of shards opens them. Arrays over vertices are not in pieces: they are
 # about as large as the ranks, which the caller has too.
@@ -383,9 +383,6 @@ def _without_all(asked: ResolvedView) -> ResolvedView:
 #     capture = ShardedCapture(workers, …)      every shard copies its lists, after an `update`
 #     capture.pieces()["neighbours"][0]()       slots of all shards; batches may have followed
 #     capture.release()                         the shards free their copies
-
-PIECE_SLOTS = 1 << 21
-"""8 MiB of neighbours. Merging them takes about ten times as much memory of the caller."""
 
 
 class ShardedCapture(Capture):
@@ -410,7 +407,7 @@ class ShardedCapture(Capture):
         """Of ``neighbours``, and of ``weights`` if the graph has them; at least one of each. They
         raise ShardLost.
         """
-        count = max(1, -(-self._layout.slots // PIECE_SLOTS))
+        count = max(1, -(-self._layout.slots // self._workers.piece))
         weighted = self._snapshot.arrays["loop"].dtype == loop_dtype(True)
         return {
             name: [partial(self.piece, name, index) for index in range(count)]
@@ -419,8 +416,8 @@ class ShardedCapture(Capture):
 
     def piece(self, name: str, index: int) -> NDArray[Any]:
         """One of `pieces`."""
-        first = index * PIECE_SLOTS
-        end = min(first + PIECE_SLOTS, self._layout.slots)
+        first = index * self._workers.piece
+        end = min(first + self._workers.piece, self._layout.slots)
         places = [self._layout.places(each, first, end) for each in range(self._workers.size)]
         parts = self._workers.call("entries", [(name, each.first, each.end) for each in places])
         piece = np.zeros(end - first, np.float32 if name == "weights" else np.int32)
@@ -447,8 +444,8 @@ def restore_shards(workers: Workers, snapshot: Snapshot) -> int:
     own = [{name: arrays[name][k::size] for name in BY_ROW} for k in shards]
     workers.call("begin_restore", [(Snapshot(arrays | each, snapshot.numbers),) for each in own])
     layout = ListLayout(lengths, size)
-    for first in range(0, layout.slots, PIECE_SLOTS):
-        end = min(first + PIECE_SLOTS, layout.slots)
+    for first in range(0, layout.slots, workers.piece):
+        end = min(first + workers.piece, layout.slots)
         places = [layout.places(k, first, end).slots for k in shards]
         workers.call("receive", [tuple(each[first:end][at] for each in lists) for at in places])
     edges: int = workers.everywhere("build", len(lengths))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ from liverank_gpu import (
     Snapshot,
 )
 from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.sharded.columns import ListLayout
-from liverank_gpu.sharded.member import Member
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
-from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
+from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
 CPU = backend_named("cpu")
@@ -37,10 +37,17 @@ KINDS = {
 EACH_KIND = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 
 
-@pytest.fixture(autouse=True)
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces that end within lists."""
-    monkeypatch.setattr("liverank_gpu.sharded.engine.PIECE_SLOTS", 7)
+def workers_of(
+    options: Options, shards: int, backend: Backend | Sequence[Backend]
+) -> ThreadWorkers:
+    """Of pieces that end within lists."""
+    workers = ThreadWorkers(options, shards, backend)
+    workers.piece = 7
+    return workers
+
+
+def sharded_engine(options: Options, shards: int, backend: Backend) -> ShardedEngine:
+    return ShardedEngine(options, workers=workers_of(options, shards, backend))
 
 
 def model_of(options: Options) -> Model:
@@ -128,9 +135,11 @@ def test_shards_open_a_snapshot_of_any_number(options: Options, before: int) -> 
         one = Engine(options, "cpu")
         model = grown(one, 2)
         snapshot, ranks = snapshot_of(one), one.publish()
-    with sharded_engine(options, 2, CPU) as engine:
-        with patch.object(Member, "values", side_effect=AssertionError("ranks are not needed")):
-            engine.restore(snapshot)
+    workers = workers_of(options, 2, CPU)
+    with ShardedEngine(options, workers=workers) as engine:
+        workers.unreachable = "values"  # ranks are not needed
+        engine.restore(snapshot)
+        workers.unreachable = None
         assert (engine.vertices, engine.edges) == (present(model), len(model.edges))
         assert engine.ids.free().tolist() == sorted(model.free)
         assert sum(engine.shard_vertices) == engine.vertices
@@ -240,7 +249,7 @@ def test_a_snapshot_with_another_number_of_edges_is_refused() -> None:
 def test_a_capture_takes_no_more_than_the_lists() -> None:
     taken: list[str] = []
     looked = [looked_after(CPU) for _ in range(2)]
-    workers = ThreadWorkers(Options(), 2, [backend for backend, _ in looked])
+    workers = workers_of(Options(), 2, [backend for backend, _ in looked])
     with ShardedEngine(Options(), workers=workers) as engine:
         model = grown(engine, 4)
         for _, device in looked:

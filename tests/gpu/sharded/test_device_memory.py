@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Sizes
-from liverank_gpu.sharded.columns import Router
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
+from tests.gpu.doubles import instead
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -65,25 +65,19 @@ def test_one_shard_refuses_what_two_hold() -> None:
         assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, route = Model("uniform"), Router.route
-
-    def fails(router: Router, *arguments: Any) -> Any:
-        if router.numbering.rank == 1:
-            raise MemoryError("of the device")
-        return route(router, *arguments)
-
-    workers = ThreadWorkers(OPTIONS, 2, backend_named("cpu"))
+def test_memory_that_runs_out_where_edges_are_routed_refuses_the_batch() -> None:
+    model, cpu = Model("uniform"), backend_named("cpu")
+    sort = Mock(wraps=cpu.graph.sort)
+    second = replace(cpu, graph=instead(cpu.graph, sort=sort))
+    workers = ThreadWorkers(OPTIONS, 2, [cpu, second])
     with ShardedEngine(OPTIONS, workers=workers) as engine:
         engine.apply(graph())
         model.apply(graph())
         engine.update()
-        with monkeypatch.context() as patch:
-            patch.setattr(Router, "route", fails)
-            with pytest.raises(OutOfMemory, match=r"a batch of 2 edges .* needs [0-9,]+ bytes"):
-                engine.apply(EdgeBatch.of(insert=[(0, 5), (7, 9)]))
+        sort.side_effect = MemoryError("of the device")
+        with pytest.raises(OutOfMemory, match=r"a batch of 2 edges .* needs [0-9,]+ bytes"):
+            engine.apply(EdgeBatch.of(insert=[(0, 5), (7, 9)]))
+        sort.side_effect = None
         assert (engine.vertices, engine.edges) == (6_000, len(model.edges))
         again = EdgeBatch.of(insert=[(0, 5), (7, 9)])
         assert replace(engine.apply(again), seconds=0.0) == model.apply(again)

@@ -141,7 +141,7 @@ def test_a_checkpoint_does_not_go_on_with_other_shards(
 def test_batches_are_ranked_while_a_checkpoint_is_written(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.PIECE_SLOTS", 4)
+    monkeypatch.setattr("liverank_gpu.sharded.dask_workers.Workers.piece", 4)
     send(pipeline, batch(EDGES))
     versions: list[int] = []
 
@@ -217,7 +217,7 @@ def test_a_damaged_checkpoint_of_shards_is_set_aside(
     file: str,
     how: str,
 ) -> None:
-    monkeypatch.setattr("liverank_gpu.sharded.engine.PIECE_SLOTS", 4)
+    monkeypatch.setattr("liverank_gpu.sharded.dask_workers.Workers.piece", 4)
     edges = grown_in_shards(tmp_path, 3)
     newest, _ = checkpoints.stored(tmp_path / "checkpoints")
     said = damage(newest / file, how)
