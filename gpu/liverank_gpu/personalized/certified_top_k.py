@@ -147,7 +147,8 @@ def certified_top_k(
     """
     values, xp = iterate.workspace.values, iterate.graph.backend.xp
     if among is None:
-        return _certified(iterate, k, None, target, iterate.touched, len(values))
+        here = len(values) - len(iterate.graph.free)
+        return _certified(iterate, k, None, target, iterate.touched, here)
     rows, _ = iterate.vertices.rows_of(among)
     # the others have to be put aside, which takes more memory where they are most
     if len(among) <= max(iterate.most_copied, iterate.graph.ids.count // _OTHERS):
