@@ -298,9 +298,6 @@ class EdgeReader:
 
 # ---- the subgraph of some vertices ----
 
-_GATHERED = 1 << 18
-"""Entries of lists that are gathered at once, and at least a row."""
-
 
 def induced_subgraph(
     graph: DynamicGraph, vertices: NDArray[np.int64]
@@ -316,6 +313,7 @@ def induced_subgraph(
     Raises OutOfMemory.
     """
     backend, xp, csr = graph.local, graph.backend.xp, graph.outgoing.csr
+    at_once = backend.sizes.gathered
     # to find a better order takes longer than the few sweeps that such a graph is made for
     subgraph = DynamicGraph(backend, graph.dangling, "given", graph.weighted)
     purpose, count = f"the subgraph of {len(vertices):,} vertices", len(vertices)
@@ -324,10 +322,10 @@ def induced_subgraph(
     ascending = positions[order]
     rows, here = graph.own_rows_at(positions)
     lengths = backend.device.to_host(csr.row_lengths[rows])
-    backend.device.require(purpose, 40 * min(int(lengths.sum(dtype=np.int64)), _GATHERED))
+    backend.device.require(purpose, 40 * min(int(lengths.sum(dtype=np.int64)), at_once))
     nothing = xp.empty(0, np.int32)
     gathered = [(nothing, nothing, *([xp.empty(0, np.float32)] if graph.weighted else []))]
-    blocks = list(row_blocks(lengths, _GATHERED))
+    blocks = list(row_blocks(lengths, at_once))
     for block in [*blocks, *[slice(0, 0)] * (graph.count(len(blocks)) - len(blocks))]:
         numbers, columns, weights = entries_of(backend, csr, rows[block])
         neighbours = graph.positions_at(columns)

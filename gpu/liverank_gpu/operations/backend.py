@@ -133,6 +133,7 @@ class Sizes:
     entries     edges that are looked up at once where a graph is rebuilt, or its order is chosen
     least_load  arcs of a range that a shard sends, or receives and holds, at most, however little
                 memory there is; all arcs of a row and of its near neighbours are in one range
+    gathered    entries, or a row of more, that a step towards a subgraph gathers
     rebuild     a batch of no more operations never rebuilds a graph
     copied      entries that a query has on the host, at most: a device looks at all vertices in the
                 time that more take
@@ -153,6 +154,7 @@ class Sizes:
     chunk: int = 1 << 21
     entries: int = 1 << 24
     least_load: int = 1 << 21
+    gathered: int = 1 << 18
     rebuild: int = 1 << 20
     copied: int = maxsize
     affected_edges: int = 1 << 22

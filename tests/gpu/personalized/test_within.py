@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from typing import get_args
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import networkx as nx
 import numpy as np
@@ -26,8 +26,8 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.generate import rmat
-from liverank_gpu.graph import reading
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.graph.reading import induced_subgraph
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.graph import Entries
 from liverank_gpu.personalized.resolve import TARGETS
@@ -219,19 +219,19 @@ def test_a_set_without_edges_has_its_seeds_alone(backend: Backend) -> None:
 def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> None:
     generator = np.random.default_rng(2)
     for removes in (False, True):
-        engine = engine_with(16, Options(), backend)
+        # so few that the subgraph takes several steps
+        engine = engine_with(16, Options(), replace(backend, sizes=Sizes(gathered=64)))
         within = some_vertices(generator, engine)
         queries = [query_within(generator, engine, within) for _ in range(2)]
         queries[1] = replace(queries[1], within=None)
-        with patch.object(reading, "_GATHERED", 64):  # so that the subgraph takes several steps
-            running = engine.submit(queries[:1])
-            for _ in range(3):
-                engine.step(running)
-            assert not running.done
-            engine.close(running)
-            running = engine.submit(queries)
+        running = engine.submit(queries[:1])
+        for _ in range(3):
             engine.step(running)
-            engine.step(running)
+        assert not running.done
+        engine.close(running)
+        running = engine.submit(queries)
+        engine.step(running)
+        engine.step(running)
         lost = np.setdiff1d(within, np.concatenate([query.seeds for query in queries]))[:3]
         pairs = generator.integers(0, engine.id_limit, (20, 2))
         edges = [(a, b) for a, b in pairs.tolist() if not {a, b} & set(lost.tolist())]
@@ -297,7 +297,7 @@ def test_the_cost_follows_the_set(backend: Backend) -> None:
         read.clear()
         engine.personalized(within[:1], method=method, form=form, within=within)
         assert 0 < sum(read) <= 100  # of lists, and of those of the subgraph
-    *_, subgraph = reading.induced_subgraph(engine.internals.graph, within)
+    *_, subgraph = induced_subgraph(engine.internals.graph, within)
     assert subgraph is not None
     assert subgraph.vertices == 50
     assert subgraph.arcs <= 50
