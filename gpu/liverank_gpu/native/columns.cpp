@@ -1,6 +1,8 @@
 // Columns of edges and ranks on the host, by all threads: one alone reads and writes them at a fraction of the bandwidth of
 // memory, and takes the page faults of new arrays one after the other (liverank_gpu.columns, liverank_gpu.backends.cuda.device).
+// And, by one, ranks that changed (liverank_gpu.operations.select).
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -49,5 +51,20 @@ void copy(Span<const uint8> from, Span<uint8> to) {
     });
 }
 KERNEL("copy", copy);
+
+// Not on all cores: the writer would wait for them. Returns how many changed, listed or not.
+int64 list_changed(
+    Span<const double> values, double mass, Span<const double> earlier, double threshold, Span<int> listed) {
+    int64 found = 0;
+    for (int64 position = 0; position < values.size; ++position) {
+        const double before = earlier[position], change = std::fabs(values[position] / mass - before);
+        if (threshold * before < change && change < std::numeric_limits<double>::infinity()) {
+            if (found < listed.size) listed[found] = static_cast<int>(position);
+            ++found;
+        }
+    }
+    return found;
+}
+KERNEL("list_changed", list_changed);
 
 }  // namespace

@@ -1,5 +1,7 @@
-// Rows from edges: loading, packing and listing all rows of a graph (liverank_gpu.operations.graph), and edges in any order
-// to rows that are written to a file (liverank_gpu.out_of_core.spool).
+// Rows from edges: loading, packing, listing and weighing all rows of a graph (liverank_gpu.operations.graph), and edges in any
+// order to rows that are written to a file (liverank_gpu.out_of_core.spool).
+#include <cmath>
+#include <limits>
 #include <tuple>
 #include <type_traits>
 
@@ -155,6 +157,44 @@ void list_entries(
     });
 }
 KERNEL("list_entries", list_entries<Nothing, Nothing>, list_entries<ConstFloats, Floats>);
+
+// The strengths of some vertices: see liverank_gpu.operations.csr.GraphView.
+void sum_weights(Span<const int> vertices, Csr<ConstFloats> csr, ConstFloats loop, Span<double> strength) {
+    pool::parallel(vertices.size, 1 << 9, [&](int64 first, int64 last) {
+        for (int64 place = first; place < last; ++place) {
+            const int v = vertices[place];
+            const double own = loop[v];
+            double total = own;
+            for (int64 slot = csr.row_starts[v], end = slot + csr.row_lengths[v]; slot < end;) {
+                const int64 stop = std::min(slot + BLOCK, end);
+                double block = 0.0;
+                for (; slot < stop; ++slot) block += csr.weights[slot];
+                total += block;
+            }
+            // a loop so heavy that it swallowed the other weights: GraphView.degree is above it
+            if (csr.row_lengths[v] > 0 && total == own) total = std::nextafter(own, std::numeric_limits<double>::infinity());
+            strength[v] = total;
+        }
+    });
+}
+KERNEL("sum_weights", sum_weights);
+
+// Once in several half-lives.
+void scale_rows(
+    Csr<Floats> outgoing, Csr<Floats> incoming, ConstFloats factors, Floats loop, Span<double> strength) {
+    for (int64 v = 0; v < loop.size; ++v) {
+        const float factor = factors[v];
+        if (factor != 1.0f) {
+            for (int64 slot = outgoing.row_starts[v], end = slot + outgoing.row_lengths[v]; slot < end; ++slot)
+                outgoing.weights[slot] *= factor;
+            loop[v] *= factor;
+            strength[v] *= factor;
+        }
+        for (int64 slot = incoming.row_starts[v], end = slot + incoming.row_lengths[v]; slot < end; ++slot)
+            incoming.weights[slot] *= factors[incoming.column_indices[slot]];
+    }
+}
+KERNEL("scale_rows", scale_rows);
 
 // ---- edges in any order to rows in a file: a key is target << 32 | source ----
 
