@@ -28,36 +28,17 @@ __global__ void __launch_bounds__(BLOCK, 4) expand_forward(
     }
 }
 
-constexpr int FEW = 8;  // entries of a row that one thread looks at
-
-// Flags and lists every vertex that has no flag and has an in-neighbour in the frontier; it is its own if it has a loop. One
-// thread takes a vertex; if FEW entries are not enough, its warp looks at the others.
+// Flags and lists every vertex that has no flag and has an in-neighbour in the frontier; it is its own if it has a loop.
 __global__ void __launch_bounds__(BLOCK, 4) expand_backward(
     int64 vertices, Lists in, const Loop* __restrict__ loop, const uint8* __restrict__ frontier, int* flags, int* fresh,
     uint64* found) {
     const int lane = threadIdx.x % WARP;
     const int64 step = (int64)gridDim.x * BLOCK;
+    int64 read = 0;
     for (int64 first = (int64)blockIdx.x * BLOCK + threadIdx.x - lane; first < vertices; first += step) {
         const int64 v = first + lane;
-        const bool open = v < vertices && !flags[v];
-        bool reached = open && loop[v] != 0 && frontier[v];
-        const int count = open && !reached ? in.lengths[v] : 0;
-        const int64 begin = count > 0 ? in.starts[v] : 0;
-        for (int slot = 0; slot < count && slot < FEW && !reached; ++slot) reached = frontier[in.indices[begin + slot]];
-        unsigned waiting = __ballot_sync(FULL, count > FEW && !reached);
-        while (waiting) {
-            const int row = __ffs((int)waiting) - 1;
-            waiting &= waiting - 1;
-            const int64 row_begin = __shfl_sync(FULL, begin, row);
-            const int row_count = __shfl_sync(FULL, count, row);
-            for (int base = FEW; base < row_count; base += WARP) {
-                const bool hit = base + lane < row_count && frontier[in.indices[row_begin + base + lane]];
-                if (!__any_sync(FULL, hit)) continue;
-                if (lane == row) reached = true;
-                break;
-            }
-        }
-        if (!reached) continue;
+        const bool open = v < vertices && !flags[v], own = open && loop[v] != 0 && frontier[v];
+        if (find_marked(open && !own, v, in, frontier, read) < 0 && !own) continue;
         flags[v] = 1;
         fresh[append(found)] = (int)v;
     }

@@ -50,34 +50,6 @@ __device__ __forceinline__ void send(
     }
 }
 
-constexpr int FEW = 8;  // entries of a row that one thread looks at
-
-// The slot of the first entry of each thread's row that is marked, or -1; `open`: whether the thread has a row. The warp looks
-// together at what is behind FEW entries. Adds to `read` the entries that were read.
-__device__ __forceinline__ int64 find_marked(bool open, int64 v, const Lists& lists, const int* marks, int64& read) {
-    const int lane = threadIdx.x % WARP, count = open ? lists.lengths[v] : 0;
-    const int64 begin = open ? lists.starts[v] : 0;
-    int64 found = -1;
-    for (int entry = 0; entry < count && entry < FEW && found < 0; ++entry, ++read)
-        if (marks[lists.indices[begin + entry]]) found = begin + entry;
-    unsigned waiting = __ballot_sync(FULL, count > FEW && found < 0);
-    while (waiting) {
-        const int row = __ffs((int)waiting) - 1;
-        waiting &= waiting - 1;
-        const int64 row_begin = __shfl_sync(FULL, begin, row);
-        const int row_count = __shfl_sync(FULL, count, row);
-        for (int base = FEW; base < row_count; base += WARP) {
-            const bool inside = base + lane < row_count;
-            read += inside;
-            const unsigned hits = __ballot_sync(FULL, inside && marks[lists.indices[row_begin + base + lane]]);
-            if (hits == 0) continue;
-            if (lane == row) found = row_begin + base + __ffs((int)hits) - 1;
-            break;
-        }
-    }
-    return found;
-}
-
 // Supersteps of a program whose vertices are active where something changed. directions: 2 if messages go along in-lists too.
 // items: position in the list << 32 | chunk; the chunks of out-lists, then those of in-lists. counts: zero but for the number
 // of active vertices; each kind has three, used in turn.
