@@ -174,9 +174,9 @@ MODELS: dict[str, Model] = {
     "sweep: sum_in_degrees": per_item(4 + _OWN, "vertices"),
     # the same; y, r and the contribution out
     "sweep: start_from_in_degrees": per_item(4 + _OWN + 8 + 8 + 2, "vertices"),
-    "residual: compute_residual": _compute_residual,
+    "sweep: compute_residual": _compute_residual,
     # degree, y, contribution
-    "residual: compute_contributions": per_item(4 + 8 + 8, "vertices"),
+    "sweep: compute_contributions": per_item(4 + 8 + 8, "vertices"),
     "orthomin: orthomin_image": _orthomin_image,
     "orthomin: orthomin_step": _orthomin_step,
     "perturb: perturb": _perturb,

@@ -71,7 +71,7 @@ SOLVE = _operation(
         ("sweep: add_partial_sums<true>", 0.03, None),
         ("push: push", 0.4, 1e6),
         ("sweep: sweep<false>", 2.0, 2e9),
-        ("residual: compute_contributions", 0.09, 3.2e8),
+        ("sweep: compute_contributions", 0.09, 3.2e8),
     ]
 )
 
@@ -109,7 +109,7 @@ def test_rows_are_the_hot_kernels_and_say_which_could_not_be_profiled() -> None:
     assert [row["kernel"] for row in rows] == [
         "sweep: sweep<false>",
         "push: push",
-        "residual: compute_contributions",
+        "sweep: compute_contributions",
         "sweep: add_partial_sums<true>",
     ]
     sweep, push, contribute, _ = rows

@@ -58,11 +58,11 @@ class CudaSweeps(OnDevice, op.SweepOperations):
     @runs
     def _compute_contributions(self, do: op.ComputeContributions) -> None:
         blocks = grid_blocks(do.graph.vertices)
-        self._launch.run("residual", "compute_contributions", blocks, do)
+        self._launch.run("sweep", "compute_contributions", blocks, do)
 
     @runs
     def _compute_residual(self, do: op.ComputeResidual) -> op.ResidualSums:
-        sums = self._launch.over_rows("residual", "compute_residual", do)
+        sums = self._launch.over_rows("sweep", "compute_residual", do)
         residual_l1, residual_sum, *_ = self._device.to_host(sums).tolist()
         return op.ResidualSums(residual_l1, residual_sum)
 

@@ -1,4 +1,4 @@
-// One push of every residual at once, as a pull (liverank_gpu.operations.sweeps: sweep).
+// One push of every residual at once, as a pull, and what sweeps start from (liverank_gpu.operations.sweeps).
 //
 // What it does at a vertex: liverank_gpu/kernels/sweeps.h. The contributions of the new r (contributions.cuh) go to another
 // array, since other rows still read the old ones. Σr after the next sweep is known now, since a contribution arrives once for
@@ -8,10 +8,13 @@
 // DEFLATED: y += coefficient·z, r -= coefficient·A·z at vertices with edges, with A·z = rhs_scale - residual of z.
 //
 // finish_sweep: no weights.
-// Launch: sweep as rows.cuh says, the others any grid.
+// Launch: sweep and compute_residual as rows.cuh says, the others any grid.
 // Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
 // streamed, if WEIGHTED; per row 16 (order, row
 // start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
+//
+// compute_residual: the residual of y = αP̄ᵀy + β·1, r = β + α·Σ contributions of the in-neighbours of v - (1 - αℓ/d)·y[v].
+// Traffic: as that of sweep, but 8 bytes of each random read (a 32-byte sector), 8 + 8 (y in, r out), and no contributions.
 #include "sweep_step.cuh"
 
 INSTANCES(add_partial_sums<true>)
@@ -151,5 +154,35 @@ __global__ void __launch_bounds__(BLOCK) start_from_in_degrees(
         sums[RESIDUAL_SUM] += rhs_scale;
         sums[NEXT_RESIDUAL_SUM] += next_residual(rhs_scale, contribution, d, damping);
     }
+    write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
+}
+
+// y/d, and 0 where d = 0.
+__global__ void __launch_bounds__(BLOCK, 4) compute_contributions(
+    int64 vertices, const Degree* __restrict__ degree, const double* __restrict__ values, double* __restrict__ contributions) {
+    for (int64 v = (int64)blockIdx.x * BLOCK + threadIdx.x; v < vertices; v += (int64)gridDim.x * BLOCK) {
+        contributions[v] = share_of(v, values, degree);
+    }
+}
+
+struct Valued {
+    double value;
+    Degree d;
+    Loop loop;
+};
+
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 2 : 4) compute_residual(
+    RowSums rows, RowPlan plan, const Loop* __restrict__ loop, const Degree* __restrict__ degree,
+    const double* __restrict__ values, const double* __restrict__ contributions, double rhs_scale, double damping,
+    double* __restrict__ r, double* __restrict__ partial_sums) {
+    double sums[SWEEP_SUMS] = {};
+    const auto load = [&](int u) { return contributions[u]; };
+    const auto read = [&](int v, bool wanted) { return wanted ? Valued{values[v], degree[v], loop[v]} : Valued{}; };
+    const auto finish = [&](int v, const Valued& own, double incoming_mass) {
+        const double residual = residual_of(rhs_scale, incoming_mass, own.value, own.d, own.loop, damping);
+        r[v] = residual;
+        add_residual(sums, residual);
+    };
+    sum_rows(rows, plan, load, read, finish);
     write_sums<true>(sums, partial_sums + (int64)blockIdx.x * SWEEP_SUMS);
 }
