@@ -5,8 +5,8 @@
 //     pack_rows        starts and capacities of rows without slack, by an exclusive sum: 4 bytes read, 12 written a row
 //     copy_rows        all rows to where pack_rows placed them, in another array: 8 bytes an entry, 20 a row
 //     count_bins, partition  rows by degree bin, ascending in each: 8 bytes read, 5 written a row
-//     deduplicate      drops repeats and loops from sorted keys, in place, and gives each edge its weight: 16 bytes a key, 40 if
-//                      WEIGHTED
+//     deduplicate      drops repeats and loops from sorted keys, in place, and gives each edge its weight: 16 bytes a key,
+//                      40 if WEIGHTED
 //     find_first_keys, count_rows, fill_rows  distinct keys to rows: 8 bytes read thrice, 4 written an edge
 //     count_neighbours  lengths of the other direction: 8 bytes read, and an atomic addition at random, an edge
 //     count_buckets, keys_of_range  a load sorts one range of rows at a time: 4 bytes an edge, and 4 to 8 read, 8 written;
@@ -142,8 +142,8 @@ __device__ __forceinline__ float weight_of_group(
 }
 
 // A tile writes at or before the keys that it read, and only after all earlier tiles have read theirs, since they publish their
-// sums only then. The key before a tile can only be overwritten with itself until this tile has published its own sum. The first
-// key of an edge reads the others before that.
+// sums only then. The key before a tile can only be overwritten with itself until this tile has published its own sum. The
+// first key of an edge reads the others before that.
 // order[at]: the place of a key before the sort; edges that the graph has already are those below kept_edges.
 __global__ void __launch_bounds__(BLOCK, WEIGHTED ? 4 : 1) deduplicate(
     int64* keys, float* weights, const int64* __restrict__ order, int64 total, uint64* scan, int adds, int64 kept_edges,
