@@ -37,7 +37,6 @@ from liverank_gpu import (
 from liverank_service.errors import LimitExceeded, TooManyAnalyses, UnknownAnalysis
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.keyed_graph import KeyedGraph
-from liverank_service.pipeline.saved_runs import Pace, SavedRuns
 from liverank_service.pipeline.waiting import Waiters
 from liverank_service.problems import problem_of
 from liverank_service.queries.analyses import (
@@ -54,6 +53,7 @@ from liverank_service.queries.analyses import (
 )
 from liverank_service.queries.scheduler import SLICE_SECONDS
 from liverank_service.storage.kept_files import ANALYSES_FILE, write_analyses
+from liverank_service.storage.saved_runs import Pace, SavedRuns
 from liverank_service.vertex_keys import VertexKeys
 
 log = logging.getLogger("liverank.analyses")

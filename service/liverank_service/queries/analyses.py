@@ -454,7 +454,7 @@ class Analysis:
     problem     the document of the error with which it failed
     limits      of each run
     save_every  supersteps between two states of a run, from which it goes on after a restart; 0:
-                never; None: as pipeline.saved_runs says
+                never; None: as storage.saved_runs says
     """
 
     id: str

@@ -11,7 +11,7 @@
     DATA/graphs/<name>/watched.json  see liverank_service.storage.kept_files
     DATA/graphs/<name>/views.json   see liverank_service.storage.kept_files
     DATA/graphs/<name>/analyses.json see liverank_service.storage.kept_files
-    DATA/graphs/<name>/running       see liverank_service.pipeline.saved_runs
+    DATA/graphs/<name>/running       see liverank_service.storage.saved_runs
     DATA/graphs/.<anything>          a graph partly created or dropped; removed at the next start
 
 A graph is created and dropped by renaming its whole directory: after a crash it is complete or

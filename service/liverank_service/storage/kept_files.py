@@ -6,7 +6,7 @@ GRAPH/analyses.json  {"format": 1, "analyses": {id: {"program", "parameters", "f
 
 "mode" is missing where it is "synchronous", "limits" where there are none, and "save_every" where
 it was not said. It holds what was requested, without answers: after a restart an analysis is
-interrupted, unless it goes on (liverank_service.pipeline.saved_runs) or is kept fresh.
+interrupted, unless it goes on (liverank_service.storage.saved_runs) or is kept fresh.
 
 GRAPH/watched.json  {"format": 2, "watched": {name: {"seeds": [[key, weight], …], "k", "method",
                     "target_error", "unknown", "damping", "among", "zeros"}}}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from liverank_gpu import SavedRun
-from liverank_service.pipeline.saved_runs import DIRECTORY
+from liverank_service.storage.saved_runs import DIRECTORY
 from tests.service.server import running, serving, wait_for
 
 SUPERSTEPS = 250_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, ProgramRun
-from liverank_service.pipeline.saved_runs import DIRECTORY, Pace, SavedRuns
+from liverank_service.storage.saved_runs import DIRECTORY, Pace, SavedRuns
 
 
 def _run() -> ProgramRun:
