@@ -124,6 +124,20 @@ def test_lists_without_room_for_a_batch_need_memory_for_new_ones(backend: Backen
     assert some - one > 4 * graph.arcs
 
 
+def test_lists_that_are_mostly_gaps_are_packed(backend: Backend) -> None:
+    graph, count = DynamicGraph(backend, "uniform"), 20_000
+    batch = EdgeBatch(*np.random.default_rng(1).integers(0, 2_000, (2, count)))
+    graph.apply(batch)
+    slots = [sum(lists.memory()[:2]) for lists in (graph.outgoing, graph.incoming)]
+    for first in range(0, count * 7 // 8, 250):
+        gone = slice(first, first + 250)
+        ends = batch.insert_sources[gone], batch.insert_targets[gone]
+        graph.apply(EdgeBatch(delete_sources=ends[0], delete_targets=ends[1]))
+    for before, lists in zip(slots, (graph.outgoing, graph.incoming), strict=True):
+        packed, rest, _ = lists.memory()
+        assert packed + rest < before / 2
+
+
 def test_memory_is_told_by_purpose(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch(np.arange(1000), np.arange(1, 1001)))

@@ -40,6 +40,7 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.sharded.cluster import existing_workers, local_workers, placed, visible_devices
 from liverank_gpu.sharded.dask_shard import PARTS, Capability, Parts, capability, own_version
+from liverank_gpu.sharded.dask_workers import DaskWorkers
 from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import Model, random_batch
 from tests.gpu.sharded import emulated_nccl
@@ -137,6 +138,17 @@ def test_graphs_share_workers_and_leave_nothing_there(existing: Cluster) -> None
 def test_workers_may_be_closed_twice(existing: Cluster) -> None:
     with engine_on(existing) as engine:
         engine.close()
+
+
+def test_workers_with_the_client_of_others_free_their_shards_alone(existing: Cluster) -> None:
+    own = existing_workers(existing, OPTIONS, 2, "cpu")
+    others = DaskWorkers(own.client, own.addresses, OPTIONS, shared=True)
+    assert shards_of(existing) == 4
+    others.close()
+    wait_until(lambda: shards_of(existing) == 2)
+    own.check_alive()
+    own.close()
+    wait_until(lambda: shards_of(existing) == 0)
 
 
 class Bounded(CpuDevice):

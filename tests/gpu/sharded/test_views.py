@@ -323,6 +323,7 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             with failing_sweep(workers):
                 engine.view("uniform")
         engine.refresh_views()
+        assert not engine.running  # no solve is left open
         for name, view in views.items():
             assert_read(engine, name, view)
         engine.apply(EdgeBatch.of([(3, 5), (5, 300)]))
