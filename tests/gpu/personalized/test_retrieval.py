@@ -171,11 +171,14 @@ def test_places_among_many_vertices_are_found_on_the_device(
     generator = np.random.default_rng(6)
     sources, targets = rmat(7, 4, seed=2)
     backend, device = looked_after(backend)
-    sizes, copied, n = Sizes(), list[int](), 1 << 7
-    engine = Engine(Options(vertex_order=order), replace(backend, sizes=sizes))
-    engine.apply(EdgeBatch(sources, targets, vertices=n))
-    engine.apply(EdgeBatch.of(remove=[5, 40]))
-    engine.update()
+    copied, n, options = list[int](), 1 << 7, Options(vertex_order=order)
+    all_copied, engine = (
+        Engine(options, replace(backend, sizes=Sizes(copied=most))) for most in (n, 10)
+    )
+    for each in (all_copied, engine):
+        each.apply(EdgeBatch(sources, targets, vertices=n))
+        each.apply(EdgeBatch.of(remove=[5, 40]))
+        each.update()
     device.copying = lambda values: copied.append(len(values))
     for count, k, target in product((30, n // 2, n), (1, 10, n), TARGETS):
         some = generator.permutation(n)[:count]
@@ -183,9 +186,7 @@ def test_places_among_many_vertices_are_found_on_the_device(
         query = PersonalizedQuery(
             np.array([3, 9]), None, k, method, 1e-4, target, among=among, zeros=True
         )
-        sizes.copied = n
-        listed = engine.personalized_many([query])[0]
-        sizes.copied = 10
+        listed = all_copied.personalized_many([query])[0]
         copied.clear()
         answer = engine.personalized_many([query])[0]
         if backend.name == "cuda":

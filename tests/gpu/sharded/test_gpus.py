@@ -181,8 +181,8 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(workers: DaskWorkers) -> No
     one = Engine(options, "cuda")
     one.apply(EdgeBatch(*pairs))
     bound = one.update().error_bound
-    given = workers.client, workers.addresses, options, "cuda"
-    own = DaskWorkers(*given, most, shared=True)
+    given = workers.client, workers.addresses, options
+    own = DaskWorkers(*given, "cuda", most, shared=True)
     try:
         several = ShardedEngine(options, workers=own)
         several.apply(EdgeBatch(*pairs))
@@ -193,7 +193,7 @@ def test_a_graph_that_one_gpu_refuses_is_held_by_two(workers: DaskWorkers) -> No
     finally:
         own.close()
         # the workers are those of other tests: without the bound again
-        DaskWorkers(*given, shared=True).close()
+        DaskWorkers(*given, "cuda", shared=True).close()
     one = Engine(options, "cuda")
     one.internals.backend.device.limit_memory(most)
     try:
