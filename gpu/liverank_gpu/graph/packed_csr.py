@@ -153,34 +153,37 @@ class Workspace:
 class KeptWorkspace:
     """The workspace of one graph, kept from batch to batch; that of a large one until it is ranked,
     and only on the host, where new memory takes a tenth of the time of such a batch, or more.
+
+    nbytes  of what is kept
     """
 
     def __init__(self, backend: Backend, weighted: bool) -> None:
         self._backend = backend
         self._weighted = weighted
         self._kept: Workspace | None = None
+        self.nbytes = 0
 
     def take(self, operations: int) -> Workspace:
         """A workspace for so many operations, which is not cleared."""
         workspace = self._kept
         if workspace is None or workspace.capacity < operations:
-            workspace = self._kept = None
+            workspace = None  # freed before there is another
+            self._keep(None)
             capacity = 1 << max(10, (operations - 1).bit_length())
             if operations > _KEPT:
                 capacity = operations
             workspace = Workspace(capacity, self._backend, self._weighted)
             if operations <= _KEPT or self._backend.xp is np:
-                self._kept = workspace
+                self._keep(workspace)
         return workspace
 
     def trim(self) -> None:
         """Frees that of a large batch."""
         if self._kept is not None and self._kept.capacity > _KEPT:
-            self._kept = None
+            self._keep(None)
 
-    @property
-    def nbytes(self) -> int:
-        return self._kept.nbytes if self._kept else 0
+    def _keep(self, workspace: Workspace | None) -> None:
+        self._kept, self.nbytes = workspace, workspace.nbytes if workspace else 0
 
 
 def allocate_changes(backend: Backend, counts: op.Counts, weighted: bool) -> op.EdgeChanges:
