@@ -37,6 +37,10 @@ from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
 from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 
 KINDS = OF_VIEWS | {"weighted undirected": Options(weighted=True, directed=False)}
+WAYS: list[tuple[Form, str]] = [
+    *(("accelerated", method) for method in METHODS),
+    *(("published", method) for method in PUBLISHED_METHODS),
+]
 
 
 def engine_with(seed: int, options: Options, backend: Backend) -> Engine:
@@ -119,12 +123,12 @@ def test_ranks_are_those_of_the_induced_subgraph(kind: str, backend: Backend, lo
     for seed in range(12 if long else 4 if backend.name == "cpu" else 2):
         generator = np.random.default_rng(seed)
         engine = engine_with(seed, KINDS[kind], backend)
-        for method in METHODS:
-            query = replace(
-                query_within(generator, engine, some_vertices(generator, engine)), method=method
-            )
+        for form, method in WAYS:
+            query = query_within(generator, engine, some_vertices(generator, engine))
+            target = 1e-9 if form == "accelerated" else 1e-4
+            query = replace(query, form=form, method=method, target_error=target)
             answer = engine.personalized_many([query])[0]
-            assert answer.error_bound <= 1e-9 or answer.method == "push"
+            assert answer.error_bound <= target or answer.method == "push"
             assert_right(engine, query, answer)
 
 
@@ -150,17 +154,6 @@ def test_ranks_are_those_of_networkx(directed: bool, weighted: bool, backend: Ba
         found = zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True)
         assert sum(abs(rank - exact[v]) for v, rank in found) <= answer.error_bound + 1e-10
         assert set(answer.vertices.tolist()) == set(subgraph)
-
-
-@pytest.mark.parametrize("method", PUBLISHED_METHODS)
-def test_the_published_form_walks_within_a_set_too(method: str, backend: Backend) -> None:
-    generator = np.random.default_rng(5)
-    engine = engine_with(7, Options(), backend)
-    query = query_within(generator, engine, some_vertices(generator, engine))
-    query = replace(query, form="published", method=method, target_error=1e-4)
-    answer = engine.personalized_many([query])[0]
-    assert answer.error_bound <= 1e-4
-    assert_right(engine, query, answer)
 
 
 @pytest.mark.any_thread_order
