@@ -66,11 +66,14 @@ class _Demand:
 
 
 class InPages:
-    """The pages of one graph, or none."""
+    """The pages of one graph, or none.
+
+    lists  the pages, or None
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._lists: PagedLists | None = None
+        self.lists: PagedLists | None = None
         self._for_solves = False  # whether solves use them too
         self._solves, self._queries = _Demand(), _Demand()
         # batches that the pages have not followed, and their changes
@@ -79,12 +82,12 @@ class InPages:
 
     def memory(self) -> dict[str, int]:
         """Bytes of the pages, if there are any, by purpose."""
-        return {"pages": self._lists.nbytes} if self._lists else {}
+        return {"pages": self.lists.nbytes} if self.lists else {}
 
     @property
     def kept(self) -> bool:
         """Whether there are pages."""
-        return self._lists is not None
+        return self.lists is not None
 
     def want(self) -> None:
         """Has the next sweep build them, if they are worth it."""
@@ -121,7 +124,7 @@ class InPages:
         if self._for_solves or not self._is_large(graph):
             return
         if lists := self._built(graph, beside):
-            self._lists, self._for_solves = lists, True
+            self.lists, self._for_solves = lists, True
 
     def _may_build(self, graph: GraphView, demand: _Demand) -> bool:
         """Whether pages are wanted, and were not refused when the graph was about as large."""
@@ -131,16 +134,16 @@ class InPages:
         lists = self._built(graph)
         demand.refused = 0 if lists else graph.edges
         if lists:
-            self._lists = lists
+            self.lists = lists
             self._for_solves |= demand is self._solves
 
     def _paged(self, graph: GraphView, largest_sum: float) -> GraphView:
         """The graph with the pages that there are."""
-        if self._lists is None:
+        if self.lists is None:
             return graph
         bits = _WEIGHTED_SUM_BITS if graph.weighted else _SUM_BITS
         exponent = max(frexp(largest_sum)[1] - bits, _LEAST_UNIT)
-        return graph._replace(pages=PagedView(self._lists, 2.0**exponent))
+        return graph._replace(pages=PagedView(self.lists, 2.0**exponent))
 
     def follow(self, changes: EdgeChanges, vertices: int) -> None:
         """Follows a batch. vertices: of the graph after it."""
@@ -151,9 +154,9 @@ class InPages:
         """Follows a batch that rebuilt nothing before the next sweep by pages. Nothing changes its
         arrays until then.
         """
-        if self._lists is not None and vertices > self._lists.room:
+        if self.lists is not None and vertices > self.lists.room:
             self._give_up()
-        if self._lists is None:
+        if self.lists is None:
             self.want()
             return
         self._later.append(lists)
@@ -164,7 +167,7 @@ class InPages:
 
     def catch_up(self) -> None:
         """Follows the batches that were left for later."""
-        operations, lists, later = self._backend.pages, self._lists, self._later
+        operations, lists, later = self._backend.pages, self.lists, self._later
         if operations is None or lists is None or not later:
             return
         self._later, self._later_edges = [], 0
@@ -185,13 +188,13 @@ class InPages:
     def _give_up(self) -> None:
         if self._for_solves:
             self._solves = _Demand()
-        self._lists, self._for_solves, self._queries = None, False, _Demand()
+        self.lists, self._for_solves, self._queries = None, False, _Demand()
         self._later, self._later_edges = [], 0
 
     def require(self, purpose: str, needed: int, times: int = 1) -> None:
         """As DeviceOperations.require; drops the pages if there is not enough memory with them."""
         device = self._backend.device
-        if self._lists and not device.has_room(needed, times):
+        if self.lists and not device.has_room(needed, times):
             self._give_up()
         device.require(purpose, needed, times)
 
@@ -203,8 +206,8 @@ class InPages:
         try:
             if operations is None or self.random_reads(graph.incoming) < least:
                 return None
-            if self._lists:
-                return self._lists
+            if self.lists:
+                return self.lists
             entries = int(self._backend.device.sum(graph.incoming.row_lengths))
             needed = _SAFE_FACTOR * operations.bytes_needed(graph.vertices, entries, graph.weighted)
             self._backend.device.require("in-lists in pages", needed + beside)

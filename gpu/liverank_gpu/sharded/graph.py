@@ -166,7 +166,7 @@ class ShardInPages(InPages):
             (built,) = self._communicator.sums([self.kept])
             self._agreed = self._all_built = built == self._communicator.size
             if not self._agreed:
-                self._lists, self._solves.refused = None, graph.edges
+                self.lists, self._solves.refused = None, graph.edges
         self._solves.wanted = False
         return self._paged(graph, largest_sum)
 

@@ -51,7 +51,7 @@ def loaded(engine: ShardedEngine) -> None:
 
 
 def pages_of(shard: Member) -> PagedLists | None:
-    return shard.graph.in_pages._lists
+    return shard.graph.in_pages.lists
 
 
 def kept(workers: ThreadWorkers) -> list[PagedLists]:

@@ -94,7 +94,6 @@ def test_what_one_shard_sends_is_what_others_take(
             return view(coarse * largest_sum, of_query)
 
         shard.graph.sweep_view = coarser  # type: ignore[method-assign]
-        shard._begin()
         iterate.reset()
         before = float(iterate.certificate.residual_l1)
         sweep_to_target(iterate, 12, kinds)
@@ -102,6 +101,7 @@ def test_what_one_shard_sends_is_what_others_take(
 
     with running(paging, options, 3) as (engine, workers):
         loaded(engine)
+        engine.update("static")  # has pages
         seen = Paged(paging)
         calls = [partial(swept, shard) for shard in workers.shards]
         before = workers.together(calls, [()] * 3)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,9 +13,8 @@ import pytest
 from liverank_gpu import EdgeBatch, Options, ShardedEngine, verify
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.sharded import dask_shard
-from liverank_gpu.sharded.graph import ShardInPages
-from tests.gpu.doubles import instead
-from tests.gpu.graph.test_pages import paging as emulated
+from tests.cuda_emulator.emulated import emulated_backend
+from tests.gpu.doubles import instead, looked_after
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
     EDGES,
@@ -149,22 +148,18 @@ def test_all_have_them_or_none(paging: Backend) -> None:
 
 
 def test_a_batch_that_needs_the_memory_of_one_shard_takes_its_pages(paging: Backend) -> None:
-    with running(paging, Options()) as (engine, workers):
+    scarce, device = looked_after(paging)
+    assert scarce.pages is not None
+    build = Mock(wraps=scarce.pages.build)
+    with running([with_pages(scarce, build=build), paging], Options()) as (engine, workers):
         loaded(engine)
         engine.update("static")
-        pages = workers.shards[0].graph.in_pages
-        require = ShardInPages.require
-
-        def scarce(own: ShardInPages, purpose: str, needed: int, times: int = 1) -> None:
-            if own is pages:
-                own.drop()
-            require(own, purpose, needed, times)
-
-        with patch.object(ShardInPages, "require", scarce):
-            engine.apply(EdgeBatch.of(insert=[(3, 4)]))
+        kept(workers)
+        device.memory_available = lambda: 0  # type: ignore[method-assign]
+        engine.apply(EdgeBatch.of(insert=[(3, 4)]))
         assert [shard.graph.in_pages.kept for shard in workers.shards] == [False, True]
-        with patch.object(ShardInPages, "_built", lambda *_: None):
-            engine.update("static")
+        build.side_effect = MemoryError
+        engine.update("static")
         assert not any(shard.graph.in_pages.kept for shard in workers.shards)
 
 
@@ -232,13 +227,10 @@ def test_reads_of_rows_that_are_swept_together_are_not_random(paging: Backend) -
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_warm_up_builds_pages_that_follow_a_batch(
-    weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend, called = emulated(), Mock()
+def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
+    backend, called = emulated_backend(), Mock()
     assert backend.pages is not None
     called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
-    monkeypatch.setattr(dask_shard, "sample_batches", lambda _: [])
     backend = with_pages(backend, build=called.build, follow=called.follow)
     dask_shard.warm_up(Options(weighted=weighted), backend)
     assert [name for name, *_ in called.method_calls] == ["build", "follow"]
