@@ -262,11 +262,10 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/sharded/test_large_batches.py": 5,
-    "gpu/sharded/test_loading.py": 2,
+    "gpu/sharded/test_large_batches.py": 4,
     "gpu/sharded/test_personalized.py": 4,
     "gpu/sharded/test_residual.py": 5,
-    "gpu/sharded/test_shards.py": 2,
+    "gpu/sharded/test_shards.py": 1,
     "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 1,
     "gpu/sharded/test_watched.py": 4,

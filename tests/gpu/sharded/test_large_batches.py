@@ -13,12 +13,11 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.loading import LargeBatch, Merge, load_bytes
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
-from tests.gpu.sharded.test_loading import own_sizes, scarce, short_memory
+from tests.gpu.sharded.test_loading import own_sizes, scarce, short_at, short_memory
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -195,30 +194,18 @@ def test_the_edge_whose_sum_exceeds_float32_is_named(directed: bool, backend: Ba
                 assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_memory_that_runs_out_at_a_later_range_leaves_the_graph_as_it_was(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    options, exchanged = kind_of_graph(3), Router.exchanged
-    generator, model = np.random.default_rng(3), model_of(options)
-    calls: list[int] = []
-
-    def failing(router: Router, *arguments: Any) -> Any:
-        calls.append(router.numbering.rank)
-        if calls.count(1) == 25:
-            raise MemoryError("of the device")
-        return exchanged(router, *arguments)
-
-    with sharded_engine(options, 2, CPU) as engine, large_from(CPU, -1):
+def test_memory_that_runs_out_at_a_later_range_leaves_the_graph_as_it_was() -> None:
+    options, generator = kind_of_graph(3), np.random.default_rng(3)
+    model, workers = model_of(options), ThreadWorkers(options, 2, CPU)
+    with ShardedEngine(options, workers=workers) as engine, large_from(CPU, -1):
         first = random_edges(generator, options)
         engine.apply(first)
         model.apply(first)
         engine.update()
         batch = batch_for(generator, model, 100, removes=True)
-        with monkeypatch.context() as failure, short_memory(CPU):
-            failure.setattr(Router, "exchanged", failing)
-            with pytest.raises(OutOfMemory, match="a batch of"):
-                engine.apply(batch)
-        assert calls.count(1) == 25
+        refused = pytest.raises(OutOfMemory, match="a batch of")
+        with short_memory(CPU), short_at(workers, 25), refused:
+            engine.apply(batch)
         assert (engine.vertices, engine.edges) == (model.vertices, len(model.edges))
         assert_edges(engine, model)
         assert_ranks(engine, model, engine.update().error_bound)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.vertices import by_descending_degree
 from liverank_gpu.operations.backend import DEFAULT_SIZES, Backend
-from liverank_gpu.sharded.columns import Router
 from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.loading import buckets_of, first_position, load_bytes
 from liverank_gpu.types import VertexOrder
@@ -57,20 +58,35 @@ def own_sizes(backend: Backend, **sizes: int) -> Iterator[None]:
         vars(backend.sizes).update({name: getattr(DEFAULT_SIZES, name) for name in sizes})
 
 
-@pytest.fixture
-def moved(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """(sent, received) of each shard and range."""
+def moved_keys(workers: ThreadWorkers) -> list[tuple[int, int]]:
+    """(sent, received) of each shard and range from here on."""
     found: list[tuple[int, int]] = []
-    exchanged = Router.exchanged
 
-    def counted(router: Router, keys: list[Any], weights: Any = None) -> tuple[Any, Any]:
-        sent = sum(map(len, keys))
-        received, of_keys = exchanged(router, keys, weights)
-        found.append((sent, len(received)))
-        return received, of_keys
+    def after(*arrays: Sequence[NDArray[Any]]) -> None:
+        if arrays[0][0].dtype == np.int64:
+            sent, received = (sum(map(len, each)) for each in arrays)
+            found.append((sent, received))
 
-    monkeypatch.setattr(Router, "exchanged", counted)
+    for each in workers.communicators:
+        each.after = after
     return found
+
+
+@contextmanager
+def short_at(workers: ThreadWorkers, number: int) -> Iterator[None]:
+    """Memory runs out in the second shard when it has moved the keys of so many ranges."""
+    numbers = count(1)
+
+    def after(sent: Sequence[NDArray[Any]], _: Any) -> None:
+        if sent[0].dtype == np.int64 and next(numbers) == number:
+            raise MemoryError("of the device")
+
+    workers.communicators[1].after = after
+    try:
+        yield
+        assert next(numbers) == number + 1
+    finally:
+        del workers.communicators[1].after
 
 
 def first_batch(options: Options, seed: int) -> tuple[EdgeBatch, Model]:
@@ -103,16 +119,14 @@ def lists_of(graph: ShardGraph) -> list[list[Any]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_load_in_ranges_gives_the_lists_of_one_at_once(
-    seed: int, backend: Backend, moved: list[tuple[int, int]]
-) -> None:
+def test_a_load_in_ranges_gives_the_lists_of_one_at_once(seed: int, backend: Backend) -> None:
     options, shards, backend = kind_of_graph(seed), [2, 3, 1, 4][seed % 4], scarce(backend)
     batch, model = first_batch(options, seed)
     expected = model.apply(batch)
     lists = []
     for short in (False, True):
         workers = ThreadWorkers(options, shards, backend)
-        moved.clear()
+        moved = moved_keys(workers)
         with ShardedEngine(options, workers=workers) as engine:
             if short:
                 with short_memory(backend):
@@ -147,25 +161,14 @@ def test_the_edge_whose_sum_exceeds_float32_is_named_in_ranges_too(
     assert "weights[5]" in reasons[0]
 
 
-def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty() -> None:
     options, backend = Options(target_error=1e-9), scarce(backend_named("cpu"))
     batch, model = first_batch(options, 3)
-    exchanged, calls = Router.exchanged, []
-
-    def failing(router: Router, *arguments: Any) -> tuple[Any, Any]:
-        calls.append(router.numbering.rank)
-        if calls.count(1) == 20:
-            raise MemoryError("of the device")
-        return exchanged(router, *arguments)
-
-    with sharded_engine(options, 2, backend) as engine:
-        with monkeypatch.context() as failure, short_memory(backend):
-            failure.setattr(Router, "exchanged", failing)
-            with pytest.raises(OutOfMemory, match="a batch of"):
-                engine.apply(batch)
-        assert calls.count(1) == 20
+    workers = ThreadWorkers(options, 2, backend)
+    with ShardedEngine(options, workers=workers) as engine:
+        refused = pytest.raises(OutOfMemory, match="a batch of")
+        with short_memory(backend), short_at(workers, 20), refused:
+            engine.apply(batch)
         assert (engine.vertices, engine.edges) == (0, 0)
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         assert_ranks(engine, model, engine.update().error_bound)
@@ -216,12 +219,13 @@ def test_batches_after_a_load_in_ranges_are_followed(backend: Backend) -> None:
             assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_the_shard_with_the_least_memory_decides(moved: list[tuple[int, int]]) -> None:
+def test_the_shard_with_the_least_memory_decides() -> None:
     options, backends = Options(target_error=1e-9), [scarce(emulated_backend()) for _ in range(2)]
     backends[0] = replace(emulated_backend(), sizes=backends[1].sizes)  # has enough
     batch, model = first_batch(options, 2)
     workers = ThreadWorkers(options, 2, backends)
     with ShardedEngine(options, workers=workers) as engine:
+        moved = moved_keys(workers)
         with short_memory(backends[1]):
             change = engine.apply(batch)
         assert len(moved) > 16
@@ -241,13 +245,13 @@ def test_buckets_are_consecutive_positions(limit: int) -> None:
     assert (buckets_of(before, np) == buckets[first > 0] - 1).all()
 
 
-def test_a_shard_that_owns_all_rows_receives_no_more_at_once(
-    backend: Backend, moved: list[tuple[int, int]]
-) -> None:
+def test_a_shard_that_owns_all_rows_receives_no_more_at_once(backend: Backend) -> None:
     generator, backend = np.random.default_rng(7), scarce(backend)
     sources, targets = 4 * generator.integers(0, 400, (2, 900))  # of positions, shard 0 has these
     options = Options(vertex_order="given", target_error=1e-9)
-    with sharded_engine(options, 4, backend) as engine, short_memory(backend):
+    workers = ThreadWorkers(options, 4, backend)
+    with ShardedEngine(options, workers=workers) as engine, short_memory(backend):
+        moved = moved_keys(workers)
         engine.apply(EdgeBatch(sources, targets))
         assert engine.edges == len(set(zip(sources.tolist(), targets.tolist(), strict=True)))
     assert sum(received for _, received in moved) > 1_700

@@ -324,7 +324,7 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
             engine.update("static")
         # as after an interruption in the middle of a step
         workers.shards[2].internals.iterate.rhs_scale *= 1.5
-        workers.shards[0].graph._connected = None
+        workers.shards[0].graph.agree_on_count(0.0)
         workers.everywhere("_begin")
         assert not any(shard.graph.is_counted for shard in workers.shards)
         assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
