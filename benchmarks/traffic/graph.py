@@ -144,9 +144,9 @@ def _keys_of_range(_: Sizes, arguments: Arguments) -> float:
 
 
 MODELS: dict[str, Model] = {
-    "keys: pack_keys<int>": _pack_keys,
+    "rebuild: pack_keys<int>": _pack_keys,
     # a key in and out
-    "keys: transpose_keys": per_item(16, "total"),
+    "rebuild: transpose_keys": per_item(16, "total"),
     "batch: plan_batch": _plan_batch,
     "batch: apply_batch": _apply_batch,
     # length, start and capacity of a row

@@ -14,7 +14,7 @@ FOR_DEVICE_COLUMNS = {
     "rebuild: count_buckets<int64>",
     "rebuild: keys_of_range<int64>",
     "rebuild_weighted: keys_of_range<int64>",
-    "keys: pack_keys<int64>",
+    "rebuild: pack_keys<int64>",
 }
 """Kernels for 64-bit ids that are on a device; emulated, all arrays are on the host."""
 

@@ -55,4 +55,4 @@ def test_what_is_flagged_counts_no_more_than_there_is() -> None:
 
 
 def test_a_kernel_without_a_model_has_no_figure() -> None:
-    assert needed_bytes("keys: sort_small", Sizes(), ()) is None
+    assert needed_bytes("rebuild: sort_small", Sizes(), ()) is None

@@ -136,7 +136,7 @@ class CudaGraph(OnDevice, op.GraphOperations):
             if end > begin:
                 sources, targets = self.columns(*both)
                 self._launch(
-                    "keys",
+                    "rebuild",
                     f"pack_keys<{id_type(sources)}>",
                     blocks_for(end - begin, most=4 * BALANCED_BLOCKS),
                     sources,
@@ -164,7 +164,7 @@ class CudaGraph(OnDevice, op.GraphOperations):
         if total:
             blocks, count = blocks_for(cu.WARP * total), total
             arguments = (keys, count, ascending, order)
-            self._launch("keys", "sort_small", blocks, *arguments, weighted=weighted)
+            self._launch("rebuild", "sort_small", blocks, *arguments, weighted=weighted)
         return op.SortedKeys(ascending, None if weights is None else weights[order], order)
 
     @runs
@@ -296,7 +296,7 @@ class CudaGraph(OnDevice, op.GraphOperations):
             transposed = self._device.allocate("keys of a batch", total, np.int64)
             if total:
                 blocks = blocks_for(total, most=4 * BALANCED_BLOCKS)
-                self._launch("keys", "transpose_keys", blocks, out_keys.keys, total, transposed)
+                self._launch("rebuild", "transpose_keys", blocks, out_keys.keys, total, transposed)
             in_keys = self.sort(transposed, out_keys.weights)
         workspace.planned = both = tuple(
             _direction(csr, len(given.keys), given.keys, given.weights, plan)
