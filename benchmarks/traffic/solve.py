@@ -177,8 +177,8 @@ MODELS: dict[str, Model] = {
     "sweep: compute_residual": _compute_residual,
     # degree, y, contribution
     "sweep: compute_contributions": per_item(4 + 8 + 8, "vertices"),
-    "orthomin: orthomin_image": _orthomin_image,
-    "orthomin: orthomin_step": _orthomin_step,
+    "sweep: orthomin_image": _orthomin_image,
+    "sweep: orthomin_step": _orthomin_step,
     "perturb: perturb": _perturb,
     # r and marks; few marks change
     "perturb: select_candidates": per_item(8 + 4, "vertices"),

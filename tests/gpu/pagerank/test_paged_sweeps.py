@@ -38,7 +38,7 @@ class Paged:
     def __init__(self, backend: Backend) -> None:
         self.sums = self.rows = 0
         loaded = kernels_of(backend)
-        for file in ("pages", "sweep", "orthomin"):
+        for file in ("pages", "sweep"):
             for each in (unit(file, False), unit(file, True)):
                 for name, kernel in loaded[each].items():
                     loaded[each][name] = self._counted(name, kernel)

@@ -93,12 +93,12 @@ class CudaSweeps(OnDevice, op.SweepOperations):
     @runs
     def _orthomin_products(self, do: op.OrthominProducts) -> Array:
         kernels, keeps = ("orthomin_image", "finish_image"), do.floor == 0.0
-        given = (self._launch, self._pages, "orthomin", kernels, do)
+        given = (self._launch, self._pages, "sweep", kernels, do)
         return over_in_lists(*given, keeps_weights=keeps)
 
     @runs
     def _orthomin_update(self, do: op.OrthominUpdate) -> tuple[op.OrthominStep, op.SweepResult]:
-        sums = self._launch.over_vertices("orthomin", "orthomin_step", do)
+        sums = self._launch.over_vertices("sweep", "orthomin_step", do)
         # the host waits once for both
         both = self._device.to_host(self._xp.concatenate([do.products, sums]))
         products_here, sums_here = both.reshape(2, cu.SWEEP_SUMS).tolist()

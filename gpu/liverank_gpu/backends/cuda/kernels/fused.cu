@@ -1,15 +1,14 @@
 // Several sweeps, or steps of Orthomin(1), in one launch (liverank_gpu.operations.sweeps: fused_sweeps, fused_orthomin): for
 // graphs so small that launches, and waiting for the sums of each sweep, would take most of the time.
 //
-// Each does what sweep.cu or orthomin.cu does. The grid synchronises behind each pass over the rows or the vertices, one in a
+// Each does what sweep.cu does. The grid synchronises behind each pass over the rows or the vertices, one in a
 // sweep and two in a step. Then every block adds up the sums of all blocks in the same order: all have the same bits, and so
 // the same coefficients, and they end together.
 //
 // Launch: BLOCK threads a block, all blocks resident (cooperative).
-// Traffic: that of sweep.cu and orthomin.cu; every block reads 40 bytes for each block, after each pass.
+// Traffic: that of sweep.cu; every block reads 40 bytes for each block, after each pass.
 #include <cooperative_groups.h>
 #include "sweep_step.cuh"
-#include "orthomin_step.cuh"
 
 // liverank_gpu.operations.sweeps.FusedRun
 struct FusedRun {
