@@ -22,6 +22,7 @@ from fastapi import FastAPI
 
 from liverank_service.app import create_app, server_of
 from liverank_service.catalog import Catalog
+from liverank_service.http.schemas import Receipt
 from liverank_service.settings import Settings
 
 _names = itertools.count()
@@ -73,6 +74,19 @@ class Server:
         assert answer.status_code == 201, answer.text
         return path
 
+    def post(self, path: str, **request: Any) -> dict[str, Any]:
+        """Sends a batch to the graph of this path: its receipt."""
+        answer = self.http.post(f"{path}/batches", **request)
+        assert answer.status_code == 200, answer.text
+        Receipt.model_validate_json(answer.content)
+        receipt: dict[str, Any] = answer.json()
+        return receipt
+
+    def ranks(self, path: str) -> dict[str, float]:
+        """Of all vertices of a small graph."""
+        places = self.http.get(f"{path}/top", params={"k": 1000}).json()["ranks"]
+        return {place["vertex"]: place["rank"] for place in places}
+
 
 @contextmanager
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
@@ -117,8 +131,8 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
-    """A ready server without keys in a process of its own."""
+def started(data: Path, **settings: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of a ready server, which is killed in the end, and its URL."""
     environment = {f"LIVERANK_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
     with subprocess.Popen(
@@ -131,12 +145,35 @@ def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
             assert process.stderr is not None
             urls = (re.findall(r"http://127.0.0.1:\d+", line) for line in process.stderr)
             url = next(found for found in urls if found)[0]
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            with httpx.Client(base_url=url, timeout=PATIENCE) as http:
-                wait_for(lambda: is_ready(url))
-                yield ServerProcess(process.pid, http)
+            wait_for(lambda: is_ready(url))
+            yield process, url
+        finally:
+            process.kill()
+
+
+def end_of(process: subprocess.Popen[str]) -> str:
+    """Stops a server: the rest of its log."""
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    log = process.stderr.read()
+    assert process.wait(PATIENCE) in (0, -signal.SIGTERM)
+    return log
+
+
+@contextmanager
+def serving(data: Path, **settings: Any) -> Iterator[ServerProcess]:
+    """A ready server without keys in a process of its own."""
+    with (
+        started(data, **settings) as (process, url),
+        httpx.Client(base_url=url, timeout=PATIENCE) as http,
+    ):
+        assert process.stderr is not None
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        try:
+            yield ServerProcess(process.pid, http)
         finally:
             process.send_signal(signal.SIGTERM)
+            process.wait()
 
 
 def is_ready(url: str) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,28 +19,11 @@ from liverank.sources.broker import Address
 from liverank.sources.consumer import Target
 from liverank.sources.session import consume
 from tests.liverank.sources.brokers import broker, free_port, program, redis_server, wait_for
-from tests.service.server import Server, is_ready
+from tests.service.server import Server, started
 
 STREAM = "follows"
 GRAPH = "replicated"
 PROXY = Path("docker/haproxy/haproxy.cfg").resolve()
-
-
-@contextmanager
-def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server process and its URL."""
-    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
-    with subprocess.Popen(
-        [*command, "--backend", "cpu", "--port", "0"], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        found = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stderr)
-        try:
-            url = next(one for one in found if one)[0]
-            wait_for(lambda: is_ready(url))
-            yield process, url
-        finally:
-            process.kill()
 
 
 @contextmanager
@@ -107,7 +88,7 @@ def test_replicas_agree_at_a_position_and_one_may_be_killed(server: Server, tmp_
     (tmp_path / "redis").mkdir()
     with (
         redis_server(tmp_path / "redis") as stream,
-        serving(tmp_path / "data") as (process, other),
+        started(tmp_path / "data") as (process, other),
         Client(server.url("")) as first,
         Client(other) as second,
     ):

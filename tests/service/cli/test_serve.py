@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +19,14 @@ from liverank_service.cli import CommandError
 from liverank_service.cli.demo import running_service
 from liverank_service.cli.serve import bound_sockets, url_of
 from liverank_service.storage.graph_store import GraphStore
+from tests.service.server import end_of, started
 
 
 def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
-    arguments = ("serve", "--data", str(tmp_path), "--backend", "cpu", "--port", "0")
-    with subprocess.Popen(
-        [sys.executable, "-m", "liverank_service.cli", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        (address,) = next(
-            found for line in lines if (found := re.findall(r"http://[0-9.:]+", line))
-        )
-        with Client(address) as client:
-            for _ in range(600):
-                if client.ready():
-                    break
-                time.sleep(0.1)
+    with started(tmp_path) as (process, url):
+        with Client(url) as client:
             assert client.send("default", insert=[("a", "b")]).version == 1
-        process.send_signal(signal.SIGTERM)
-        process.stderr.read()
-    assert process.returncode in (0, -signal.SIGTERM)
+        end_of(process)
 
 
 def serve_ending_by_itself(*arguments: str, listens: bool = False) -> tuple[int, list[str]]:

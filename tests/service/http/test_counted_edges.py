@@ -15,7 +15,6 @@ import pyarrow.parquet
 import pytest
 
 from tests.service.formats.test_decode import ARROW, NDJSON
-from tests.service.http.test_removal import post
 from tests.service.http.test_replace import edges_of
 from tests.service.server import Server, running
 
@@ -158,7 +157,7 @@ def test_a_stream_of_weights_given_and_taken_is_that_of_a_dictionary_after_resta
                 step += 1
                 rows = rows_of(generator, model, step)
                 form = FORMS[step % len(FORMS)]
-                receipt = post(server, path, params=ADD, **request_of(form, rows, decays))
+                receipt = server.post(path, params=ADD, **request_of(form, rows, decays))
                 expected = model.apply(rows)
                 assert {name: receipt[name] for name in expected} == expected, (step, form)
                 sent = sum(row[2] == "insert" for row in rows)
@@ -172,12 +171,12 @@ def test_a_stream_of_weights_given_and_taken_is_that_of_a_dictionary_after_resta
 def test_the_share_of_a_document_leaves_alone(server: Server) -> None:
     path = server.new_graph(weighted=True)
     first, second = [["a", "b", 2], ["b", "c", 1]], [["a", "b", 3]]
-    post(server, path, params=ADD, json={"insert": first})
-    post(server, path, params=ADD, json={"insert": second})
-    receipt = post(server, path, params=ADD, json={"delete": first})
+    server.post(path, params=ADD, json={"insert": first})
+    server.post(path, params=ADD, json={"insert": second})
+    receipt = server.post(path, params=ADD, json={"delete": first})
     assert (receipt["deleted"], receipt["lowered"], receipt["not_found"]) == (1, 1, 0)
     assert edges_of(server, path) == {("a", "b"): 3.0}
-    receipt = post(server, path, params=ADD, json={"delete": second})
+    receipt = server.post(path, params=ADD, json={"delete": second})
     assert (receipt["deleted"], receipt["lowered"]) == (1, 0)
     assert edges_of(server, path) == {}
 
@@ -185,41 +184,41 @@ def test_the_share_of_a_document_leaves_alone(server: Server) -> None:
 def test_whole_numbers_below_2_24_are_exact(server: Server) -> None:
     path = server.new_graph(weighted=True)
     most = 2**24 - 1
-    post(server, path, json={"insert": [["a", "b", most]]})
-    post(server, path, params=ADD, json={"delete": [["a", "b", most - 1]]})
+    server.post(path, json={"insert": [["a", "b", most]]})
+    server.post(path, params=ADD, json={"delete": [["a", "b", most - 1]]})
     assert edges_of(server, path) == {("a", "b"): 1.0}
-    receipt = post(server, path, params=ADD, json={"delete": [["a", "b", 1]]})
+    receipt = server.post(path, params=ADD, json={"delete": [["a", "b", 1]]})
     assert (receipt["deleted"], edges_of(server, path)) == (1, {})
 
 
 def test_what_is_taken_at_the_same_time_leaves_a_decaying_graph(server: Server) -> None:
     path = server.new_graph(weighted=True, half_life=10.0, clock="event")
-    post(server, path, params=ADD, json={"insert": [["a", "b", 2, 0.0], ["a", "b", 1, 40.0]]})
-    receipt = post(server, path, params=ADD, json={"delete": [["a", "b", 1, 40.0]]})
+    server.post(path, params=ADD, json={"insert": [["a", "b", 2, 0.0], ["a", "b", 1, 40.0]]})
+    receipt = server.post(path, params=ADD, json={"delete": [["a", "b", 1, 40.0]]})
     assert (receipt["lowered"], receipt["deleted"]) == (1, 0)
-    receipt = post(server, path, params=ADD, json={"delete": [["a", "b", 2, 0.0]]})
+    receipt = server.post(path, params=ADD, json={"delete": [["a", "b", 2, 0.0]]})
     assert (receipt["lowered"], receipt["deleted"]) == (0, 1)
 
 
 def test_an_edge_keeps_its_time_in_a_window_until_it_leaves(server: Server) -> None:
     path = server.new_graph(weighted=True, window=10.0, clock="event")
-    post(server, path, params=ADD, json={"insert": [["a", "b", 3, 1.0], ["a", "c", 3, 9.0]]})
-    receipt = post(server, path, params=ADD, json={"delete": [["a", "b", 1], ["a", "c", 1]]})
+    server.post(path, params=ADD, json={"insert": [["a", "b", 3, 1.0], ["a", "c", 3, 9.0]]})
+    receipt = server.post(path, params=ADD, json={"delete": [["a", "b", 1], ["a", "c", 1]]})
     assert receipt["lowered"] == 2
     # the window now ends at 8
-    receipt = post(server, path, json={"insert": [["x", "y", 1, 18.0]]})
+    receipt = server.post(path, json={"insert": [["x", "y", 1, 18.0]]})
     assert edges_of(server, path) == {("a", "c"): 2.0, ("x", "y"): 1.0}
-    post(server, path, params=ADD, json={"delete": [["a", "c", 2]]})
+    server.post(path, params=ADD, json={"delete": [["a", "c", 2]]})
     # what has left is not looked for
-    receipt = post(server, path, json={"insert": [["x", "y", 1, 40.0]]})
+    receipt = server.post(path, json={"insert": [["x", "y", 1, 40.0]]})
     assert receipt["expired"] == 0
     assert edges_of(server, path) == {("x", "y"): 1.0}
 
 
 def test_by_the_wall_clock_a_weight_without_a_time_is_taken_as_it_is_now(server: Server) -> None:
     path = server.new_graph(weighted=True, half_life=1e9)
-    post(server, path, params=ADD, json={"insert": [["a", "b", 2], ["a", "c", 1]]})
-    receipt = post(server, path, params=ADD, json={"delete": [["a", "b", 1], ["a", "c", None]]})
+    server.post(path, params=ADD, json={"insert": [["a", "b", 2], ["a", "c", 1]]})
+    receipt = server.post(path, params=ADD, json={"delete": [["a", "b", 1], ["a", "c", None]]})
     assert (receipt["lowered"], receipt["deleted"]) == (1, 1)
 
 
@@ -227,9 +226,9 @@ def test_by_the_wall_clock_a_weight_without_a_time_is_taken_as_it_is_now(server:
 def test_insertions_beside_have_weights_and_times_of_their_own(server: Server, form: str) -> None:
     path = server.new_graph(weighted=True, half_life=1e12)
     first: list[Row] = [("a", "b", "insert", 3.0, 1.0), ("a", "c", "insert", 3.0, 1.0)]
-    post(server, path, params=ADD, **request_of(form, first, decays=True))
+    server.post(path, params=ADD, **request_of(form, first, decays=True))
     rows: list[Row] = [("a", "d", "insert", None, None), ("a", "b", "delete", 2.0, 1.0)]
-    receipt = post(server, path, params=ADD, **request_of(form, rows, decays=True))
+    receipt = server.post(path, params=ADD, **request_of(form, rows, decays=True))
     assert (receipt["inserted"], receipt["lowered"]) == (1, 1)
     weights = edges_of(server, path)
     assert weights["a", "b"] / weights["a", "c"] == pytest.approx(1 / 3)
@@ -238,9 +237,9 @@ def test_insertions_beside_have_weights_and_times_of_their_own(server: Server, f
 
 def test_operations_are_counted_where_all_are(server: Server) -> None:
     path = server.new_graph(weighted=True)
-    post(server, path, json={"insert": [["a", "b", 3]]})
-    post(server, path, json={"insert": [["a", "b", 2]]})
-    post(server, path, params=ADD, json={"delete": [["a", "b", 1]]})
+    server.post(path, json={"insert": [["a", "b", 3]]})
+    server.post(path, json={"insert": [["a", "b", 2]]})
+    server.post(path, params=ADD, json={"delete": [["a", "b", 1]]})
     name, metrics = path.rpartition("/")[2], server.http.get("/metrics").text
     for change in ("inserted", "reweighted", "lowered"):
         assert f'liverank_edges_total{{change="{change}",graph="{name}"}} 1.0' in metrics

@@ -11,7 +11,6 @@ import pytest
 
 from liverank import Client, ServerError
 from liverank_service.http.schemas import ExplainedAnswer
-from tests.service.http.test_removal import post
 from tests.service.server import Server, running
 
 ROWS = "a b 2, c b 1, c a 3, b a 1, d b 1, b b 1, a e/x 1"
@@ -32,7 +31,7 @@ def test_parts_are_those_of_the_list_of_edges(
     server: Server, weighted: bool, directed: bool
 ) -> None:
     path = server.new_graph(weighted=weighted, directed=directed)
-    post(server, path, json={"insert": [row if weighted else row[:2] for row in EDGES]})
+    server.post(path, json={"insert": [row if weighted else row[:2] for row in EDGES]})
     ranks = {row["vertex"]: row["rank"] for row in server.http.get(f"{path}/top").json()["ranks"]}
     arcs: dict[tuple[str, str], float] = {}
     for source, target, weight in EDGES:
@@ -63,11 +62,11 @@ def test_parts_of_a_view_are_those_of_its_walks(
     server: Server, weighted: bool, direction: str, teleport: Any
 ) -> None:
     path = server.new_graph(weighted=weighted)
-    post(server, path, json={"insert": [row if weighted else row[:2] for row in EDGES]})
+    server.post(path, json={"insert": [row if weighted else row[:2] for row in EDGES]})
     view = {"teleport": teleport, "damping": 0.6, "direction": direction, "refresh": "read"}
     server.http.put(f"{path}/views/mine", json=view | {"target_error": 1e-9}).raise_for_status()
     edges = [*EDGES, ["d", "c", 2]]  # so that it has to be solved by the read
-    post(server, path, json={"insert": [edges[-1] if weighted else edges[-1][:2]]})
+    server.post(path, json={"insert": [edges[-1] if weighted else edges[-1][:2]]})
     arcs = {(a, b) if direction == "forward" else (b, a): w if weighted else 1 for a, b, w in edges}
     first = explained(server, path, "b", view="mine")
     assert first["error_bound"] <= 1e-9
@@ -97,19 +96,19 @@ def test_parts_of_a_view_are_those_of_its_walks(
 
 def test_ranks_and_edges_are_of_one_version(server: Server) -> None:
     path = server.new_graph()
-    post(server, path, json={"insert": [["a", "b"]]})
+    server.post(path, json={"insert": [["a", "b"]]})
     server.http.post(f"{path}/batches?rank=later", json={"insert": [["c", "b"]]})
     late = server.http.get(f"{path}/explain/b", params={"timeout": 0.2})
     assert (late.status_code, late.json()["field"]) == (504, "min_version")
     assert "version 2 was not published" in late.json()["detail"]
-    post(server, path, json={"insert": [["d", "b"]]})
+    server.post(path, json={"insert": [["d", "b"]]})
     found = explained(server, path, "b")
     assert (found["version"], found["degree"]) == (3, 3)
 
 
 def test_parts_add_up_while_batches_land(server: Server) -> None:
     path, generator = server.new_graph(target_error=1e-9), random.Random(2)
-    post(server, path, json={"insert": [["v0", "v1"]]})
+    server.post(path, json={"insert": [["v0", "v1"]]})
     for step in range(60):
         edges = [[f"v{generator.randrange(9)}", f"v{generator.randrange(9)}"] for _ in range(3)]
         request = {"insert": edges[:2], "delete": edges[2:]}
@@ -122,7 +121,7 @@ def test_parts_add_up_while_batches_land(server: Server) -> None:
 
 def test_the_newest_checkpoint_explains_after_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        post(server, "/graphs/default", json={"insert": [["a", "b"], ["c", "b"], ["b", "d"]]})
+        server.post("/graphs/default", json={"insert": [["a", "b"], ["c", "b"], ["b", "d"]]})
         before = explained(server, "/graphs/default", "b")
         server.http.post("/graphs/default/checkpoint").raise_for_status()
     with running(tmp_path) as server:
@@ -133,11 +132,11 @@ def test_the_newest_checkpoint_explains_after_a_restart(tmp_path: Path) -> None:
 
 def test_keys_are_the_rest_of_the_path(server: Server) -> None:
     path = server.new_graph()
-    post(server, path, json={"insert": [["a", "e/explain"], ["a", "e"]]})
+    server.post(path, json={"insert": [["a", "e/explain"], ["a", "e"]]})
     assert explained(server, path, "e/explain")["vertex"] == "e/explain"
     assert server.http.get(f"{path}/ranks/e/explain").json()["vertex"] == "e/explain"
     whole = server.new_graph(keys="integer")
-    post(server, whole, json={"insert": [[1, -5]]})
+    server.post(whole, json={"insert": [[1, -5]]})
     assert explained(server, whole, "-5")["contributions"][0]["vertex"] == 1
 
 
@@ -146,13 +145,13 @@ def test_what_cannot_be_explained_is_refused(
     server: Server, key: str, params: Any, status: int
 ) -> None:
     path = server.new_graph()
-    post(server, path, json={"insert": [["a", "b"]]})
+    server.post(path, json={"insert": [["a", "b"]]})
     assert server.http.get(f"{path}/explain/{key}", params=params).status_code == status
 
 
 def test_too_many_in_edges_are_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     path = server.new_graph()
-    post(server, path, json={"insert": [["a", "b"], ["c", "b"]]})
+    server.post(path, json={"insert": [["a", "b"], ["c", "b"]]})
     monkeypatch.setattr("liverank_service.pipeline.edge_reading.MAX_EXPLAINED", 1)
     problem = server.http.get(f"{path}/explain/b").json()
     assert (problem["status"], problem["field"]) == (422, "vertex")

@@ -5,22 +5,16 @@ take no memory while an earlier request is answered.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from liverank_service.http.framing import MAX_HEAD_BYTES
-from tests.service.server import Server, connection_to, is_ready, running, wait_for
+from tests.service.server import Server, ServerProcess, connection_to, running, serving
 
 KEY = "k" * 40
 FLOOD = 64 * 1024 * 1024
@@ -156,57 +150,22 @@ def test_pipelined_requests_are_answered_in_order(one: Server) -> None:
 # Memory: a server process that is sent far more than it may keep
 
 
-@dataclass
-class Process:
-    pid: int
-    port: int
-
-    @property
-    def peak(self) -> int:
-        """Bytes that were resident at most."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", status)[0])
-
-    def forget_peak(self) -> None:
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-
-    def flood(self, start: bytes, piece: bytes) -> None:
-        """Sends FLOOD bytes, less where the server stops reading or ends the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
-            connection.sendall(start)
-            with contextlib.suppress(OSError):
-                for _ in range(FLOOD // len(piece)):
-                    connection.sendall(piece)
+def flood(process: ServerProcess, start: bytes, piece: bytes) -> None:
+    """Sends FLOOD bytes, less where the server stops reading or ends the connection."""
+    with socket.create_connection(
+        ("127.0.0.1", process.http.base_url.port or 0), timeout=0.5
+    ) as connection:
+        connection.sendall(start)
+        with contextlib.suppress(OSError):
+            for _ in range(FLOOD // len(piece)):
+                connection.sendall(piece)
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    command = [
-        sys.executable,
-        "-m",
-        "liverank_service.cli",
-        "serve",
-        "--backend",
-        "cpu",
-        "--port",
-        "0",
-    ]
-    environment = {
-        **os.environ,
-        "LIVERANK_DATA": str(tmp_path_factory.mktemp("data")),
-        "LIVERANK_API_KEY": KEY,
-        "LIVERANK_SLOW_CLIENT_SECONDS": "60",
-    }
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as started:
-        try:
-            assert started.stderr is not None
-            ports = (re.findall(r"http://127.0.0.1:(\d+)", line) for line in started.stderr)
-            port = int(next(found for found in ports if found)[0])
-            threading.Thread(target=started.stderr.read, daemon=True).start()
-            wait_for(lambda: is_ready(f"http://127.0.0.1:{port}"))
-            yield Process(started.pid, port)
-        finally:
-            started.send_signal(signal.SIGTERM)
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    data = tmp_path_factory.mktemp("data")
+    with serving(data, api_key=KEY, slow_client_seconds=60) as process:
+        yield process
 
 
 WAITING = (
@@ -239,13 +198,15 @@ LINE = b"X-Fill: " + b"x" * 1014 + b"\r\n"
         "a target without end",
     ],
 )
-def test_what_is_no_body_takes_no_memory(process: Process, start: bytes, piece: bytes) -> None:
-    process.flood(start, piece)  # so that buffers are allocated
+def test_what_is_no_body_takes_no_memory(
+    process: ServerProcess, start: bytes, piece: bytes
+) -> None:
+    flood(process, start, piece)  # so that buffers are allocated
     process.forget_peak()
-    before = process.peak
-    floods = [threading.Thread(target=process.flood, args=(start, piece)) for _ in range(4)]
-    for flood in floods:
-        flood.start()
-    for flood in floods:
-        flood.join()
-    assert process.peak - before < GROWTH
+    before = process.peak()
+    floods = [threading.Thread(target=flood, args=(process, start, piece)) for _ in range(4)]
+    for each in floods:
+        each.start()
+    for each in floods:
+        each.join()
+    assert process.peak() - before < GROWTH

@@ -11,7 +11,6 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from liverank_service.http.schemas import Receipt
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
 from tests.service.http.test_changes import subscribed
 from tests.service.server import Server, running
@@ -22,16 +21,8 @@ EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["d", "a"], ["a", "e"], ["e", "e"],
 @pytest.fixture
 def path(server: Server) -> str:
     path = server.new_graph(target_error=1e-9)
-    post(server, path, json={"insert": EDGES})
+    server.post(path, json={"insert": EDGES})
     return path
-
-
-def post(server: Server, path: str, **request: Any) -> dict[str, Any]:
-    answer = server.http.post(f"{path}/batches", **request)
-    assert answer.status_code == 200, answer.text
-    Receipt.model_validate_json(answer.content)
-    receipt: dict[str, Any] = answer.json()
-    return receipt
 
 
 def counts(receipt: dict[str, Any]) -> tuple[int, ...]:
@@ -39,13 +30,8 @@ def counts(receipt: dict[str, Any]) -> tuple[int, ...]:
     return tuple(receipt[name] for name in (*names, "new_vertices"))
 
 
-def ranks_of(server: Server, path: str) -> dict[str, float]:
-    answer = server.http.get(f"{path}/top", params={"k": 1000}).json()
-    return {place["vertex"]: place["rank"] for place in answer["ranks"]}
-
-
 def assert_ranked(server: Server, path: str, graph: nx.DiGraph, tolerance: float = 1e-8) -> None:
-    found = ranks_of(server, path)
+    found = server.ranks(path)
     expected = nx.pagerank(graph, tol=1e-13, max_iter=2000)
     assert found.keys() == expected.keys()
     assert sum(abs(found[key] - expected[key]) for key in found) < tolerance
@@ -88,9 +74,9 @@ BODIES = {
 def test_a_vertex_is_removed_with_its_edges(server: Server, path: str, form: str) -> None:
     body, content_type = BODIES[form]
     if content_type is None:
-        receipt = post(server, path, json=body)
+        receipt = server.post(path, json=body)
     else:
-        receipt = post(server, path, content=body, headers={"Content-Type": content_type})
+        receipt = server.post(path, content=body, headers={"Content-Type": content_type})
     assert counts(receipt) == (1, 2, 3, 0, 0, 0, 0)
     expected = nx.DiGraph(EDGES)
     expected.remove_node("b")
@@ -103,7 +89,7 @@ def test_rows_that_remove_stand_among_others(server: Server, kind: str) -> None:
     names: list[Any] = list("abcde") if kind == "string" else [5, -1, 2**40, 7, 0]
     key = dict(zip("abcde", names, strict=True))
     edges = [[key[source], key[target]] for source, target in EDGES]
-    post(server, path, json={"insert": edges})
+    server.post(path, json={"insert": edges})
     rows = [
         ("insert", key["a"], key["d"]),
         ("remove", key["b"], ""),
@@ -111,7 +97,7 @@ def test_rows_that_remove_stand_among_others(server: Server, kind: str) -> None:
         ("delete", key["b"], key["d"]),
     ]
     body = "operation,source,target\n" + "".join(f"{op},{s},{t}\n" for op, s, t in rows)
-    receipt = post(server, path, content=body.encode(), headers={"Content-Type": "text/csv"})
+    receipt = server.post(path, content=body.encode(), headers={"Content-Type": "text/csv"})
     assert counts(receipt) == (1, 0, 3, 1, 1, 1, 0)
     expected = nx.DiGraph(edges)
     expected.remove_node(key["b"])
@@ -168,20 +154,20 @@ def test_what_cannot_be_removed(
 
 
 def test_a_removed_key_comes_back_as_a_new_vertex(server: Server, path: str) -> None:
-    receipt = post(server, path, json={"remove": ["b", "e"], "insert": [["b", "c"], ["new", "b"]]})
+    receipt = server.post(path, json={"remove": ["b", "e"], "insert": [["b", "c"], ["new", "b"]]})
     assert counts(receipt) == (2, 0, 5, 2, 0, 0, 2)
     expected = nx.DiGraph(EDGES)
     expected.remove_nodes_from(["b", "e"])
     expected.add_edges_from([("b", "c"), ("new", "b")])
     assert_ranked(server, path, expected)
-    assert counts(post(server, path, json={"vertices": ["e"]}))[-1] == 1
+    assert counts(server.post(path, json={"vertices": ["e"]}))[-1] == 1
     expected.add_node("e")
     assert_ranked(server, path, expected)
 
 
 def test_reads_do_not_know_a_removed_vertex(server: Server, path: str) -> None:
     http = server.http
-    version = post(server, path, json={"remove": ["b"]})["version"]
+    version = server.post(path, json={"remove": ["b"]})["version"]
     for read in (f"ranks/b?min_version={version}", "neighbors/b", "personalized/b"):
         answer = http.get(f"{path}/{read}")
         assert answer.status_code == 404, read
@@ -205,7 +191,7 @@ def test_a_removed_vertex_leaves_all_sets(server: Server, path: str) -> None:
     for name, members in (("one", ["a", "b"]), ("two", ["c", "b", "d"]), ("three", ["d"])):
         http.put(f"{path}/sets/{name}", json={"vertices": members}).raise_for_status()
     change = {"two": {"add": ["x"], "remove": ["c"]}}
-    post(server, path, json={"remove": ["b"], "vertices": ["x"], "sets": change})
+    server.post(path, json={"remove": ["b"], "vertices": ["x"], "sets": change})
     read = {name: http.get(f"{path}/sets/{name}").json() for name in ("one", "two", "three")}
     assert {name: sorted(one["vertices"]) for name, one in read.items()} == {
         "one": ["a"],
@@ -225,14 +211,14 @@ def test_a_watched_query_loses_its_seed_until_the_key_comes_back(server: Server,
     http = server.http
     for name, seeds in (("lost", {"b": 1, "a": 1}), ("kept", {"a": 1})):
         http.put(f"{path}/watched/{name}", json={"seeds": seeds}).raise_for_status()
-    post(server, path, json={"remove": ["b"]})
+    server.post(path, json={"remove": ["b"]})
     answer = http.get(f"{path}/watched/lost")
     assert (answer.status_code, answer.json()["value"]) == (404, "b")
     assert http.get(f"{path}/watched/kept").status_code == 200
-    post(server, path, json={"insert": [["b", "c"], ["c", "b"]]})
+    server.post(path, json={"insert": [["b", "c"], ["c", "b"]]})
     assert_answered_alike(server, path)
     # removed and back in one batch
-    post(server, path, json={"remove": ["b"], "insert": [["d", "b"], ["b", "d"]]})
+    server.post(path, json={"remove": ["b"], "insert": [["d", "b"], ["b", "d"]]})
     assert_answered_alike(server, path)
 
 
@@ -253,14 +239,14 @@ def test_subscribers_are_told_who_was_removed_and_who_took_the_id(
     with subscribed(server, path, top=3) as stream:
         top = [place["vertex"] for place in next(stream).data["top"]]
         gone = top[1]
-        post(server, path, json={"remove": [gone], "insert": [["x", "fresh"], ["y", "fresh"]]})
+        server.post(path, json={"remove": [gone], "insert": [["x", "fresh"], ["y", "fresh"]]})
         told = next(stream).data
         assert {"vertex": gone, "rank": None} in told["left"]
-        ranks = ranks_of(server, path)
+        ranks = server.ranks(path)
         said = {place["vertex"]: place["rank"] for place in told["entered"] + told["moved"]}
         assert said["fresh"] == pytest.approx(ranks["fresh"])
         assert gone not in said
-        receipt = post(server, path, json={"remove": [gone]})
+        receipt = server.post(path, json={"remove": [gone]})
         assert counts(receipt)[:2] == (0, 1)
         told = next(stream).data
         assert (told["entered"], told["left"], told["moved"]) == ([], [], [])
@@ -284,7 +270,7 @@ def test_a_stream_of_removals_is_that_of_networkx_after_restarts(tmp_path: Path)
                 remove = [f"v{total}", keys[11]] if model else []
                 total += 1
                 body = {"remove": remove, "delete": delete, "insert": insert, "vertices": keys[:1]}
-                receipt = post(server, path, json=body)
+                receipt = server.post(path, json=body)
                 known = set(remove) & set(model)
                 before = model.number_of_edges()
                 model.remove_nodes_from(known)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from tests.service.formats.test_decode import ARROW, NDJSON
-from tests.service.http.test_removal import post
 from tests.service.server import Server, running
 
 HALF_LIFE = 50.0
@@ -104,7 +103,7 @@ def test_a_stream_of_lists_is_that_of_a_dictionary_after_restarts(
                     for row in rows
                 }
                 form = ("json", "lines", "csv", "arrow")[step % 4]
-                receipt = post(server, path, **request_of(form, lists, names))
+                receipt = server.post(path, **request_of(form, lists, names))
                 sent = sum(map(len, lists.values()))
                 assert receipt["inserted"] == len(new.keys() - old), form
                 assert receipt["deleted"] == len(old - new.keys())
@@ -134,26 +133,26 @@ def test_a_stream_of_lists_is_that_of_a_dictionary_after_restarts(
 
 def test_a_list_in_a_window_has_its_new_times(server: Server) -> None:
     path = server.new_graph(window=10.0, clock="event")
-    post(server, path, json={"insert": [["a", "b", None, 1.0], ["a", "c", None, 2.0]]})
-    receipt = post(server, path, json={"replace": {"a": [["b", None, 9.0], ["d", None, 5.0]]}})
+    server.post(path, json={"insert": [["a", "b", None, 1.0], ["a", "c", None, 2.0]]})
+    receipt = server.post(path, json={"replace": {"a": [["b", None, 9.0], ["d", None, 5.0]]}})
     assert (receipt["inserted"], receipt["already_present"], receipt["deleted"]) == (1, 1, 1)
     # the window now ends at 8: b was at 1, and is at 9
-    post(server, path, json={"insert": [["x", "y", None, 18.0]]})
+    server.post(path, json={"insert": [["x", "y", None, 18.0]]})
     assert edges_of(server, path).keys() == {("a", "b"), ("x", "y")}
 
 
 def test_where_weights_add_up_the_old_weight_does_not_count(server: Server) -> None:
     path = server.new_graph(weighted=True)
-    post(server, path, json={"insert": [["a", "b", 5], ["a", "c", 1]]})
+    server.post(path, json={"insert": [["a", "b", 5], ["a", "c", 1]]})
     lists = {"a": [["b", 2], ["b", 1]]}
-    receipt = post(server, path, params={"on_conflict": "add"}, json={"replace": lists})
+    receipt = server.post(path, params={"on_conflict": "add"}, json={"replace": lists})
     assert edges_of(server, path) == {("a", "b"): 3.0}
     assert (receipt["inserted"], receipt["reweighted"], receipt["deleted"]) == (0, 1, 1)
 
 
 def test_an_unknown_vertex_without_targets_is_not_made(server: Server) -> None:
     path = server.new_graph()
-    receipt = post(server, path, json={"replace": {"a": [], "b": ["c"]}})
+    receipt = server.post(path, json={"replace": {"a": [], "b": ["c"]}})
     assert (receipt["inserted"], receipt["new_vertices"]) == (1, 2)
 
 

@@ -15,7 +15,6 @@ from liverank import Client
 from liverank_service.http.routes import batches
 from liverank_service.http.schemas import GraphInfo, Receipt
 from liverank_service.pipeline import expiry
-from tests.service.http.test_weights import post, ranks_of
 from tests.service.pipeline.windows import RunningClock
 from tests.service.server import Server, wait_for
 
@@ -47,7 +46,7 @@ def expected_ranks(present: list[Timed], directed: bool) -> dict[str, float]:
 
 
 def assert_ranked(server: Server, path: str, present: list[Timed], directed: bool = True) -> None:
-    found, expected = ranks_of(server, path), expected_ranks(present, directed)
+    found, expected = server.ranks(path), expected_ranks(present, directed)
     assert found.keys() == expected.keys()
     # weights are rounded to float32
     assert sum(abs(found[key] - expected[key]) for key in found) < 1e-6
@@ -67,11 +66,11 @@ def test_weights_decay_as_in_networkx_with_weights_that_do(
 
     for first in range(0, len(sent), 60):
         part = sent[first : first + 60]
-        post(server, path, json={"insert": part})
+        server.post(path, json={"insert": part})
         present |= {key(edge): edge for edge in part}
         assert_ranked(server, path, list(present.values()), directed)
     again = [(source, target, 2.0, at + 900.0) for source, target, _, at in sent[:40]]
-    receipt = post(server, path, json={"insert": again, "delete": [sent[50][:2]]})
+    receipt = server.post(path, json={"insert": again, "delete": [sent[50][:2]]})
     del present[key(sent[50])]
     present |= {key(edge): edge for edge in again}
     assert receipt["deleted"] == 1
@@ -80,8 +79,8 @@ def test_weights_decay_as_in_networkx_with_weights_that_do(
 
 def test_an_edge_a_hundred_half_lives_old_leaves_as_expired(server: Server) -> None:
     path = server.new_graph(half_life=1.0, clock="event")
-    post(server, path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
-    receipt = post(server, path, json={"insert": [["a", "c", 1, 500], ["a", "d", 1, 3]]})
+    server.post(path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
+    receipt = server.post(path, json={"insert": [["a", "c", 1, 500], ["a", "d", 1, 3]]})
     assert (receipt["inserted"], receipt["already_present"], receipt["expired"]) == (1, 1, 2)
     assert server.http.get(path).json()["edges"] == 2
 
@@ -91,11 +90,11 @@ def test_edges_without_a_time_arrive_now(server: Server, monkeypatch: pytest.Mon
     for at, target in ((1_000.0, "b"), (1_000.0 + 2 * HALF_LIFE, "c")):
         monkeypatch.setattr(batches, "time", SimpleNamespace(time=lambda at=at: at))
         body = {"insert": [["a", target], [target, "a"]]}
-        post(server, path, json=body)
+        server.post(path, json=body)
     expected = expected_ranks(
         [("a", "b", 1, 0), ("a", "c", 4, 0), ("b", "a", 1, 0), ("c", "a", 1, 0)], True
     )
-    assert ranks_of(server, path) == pytest.approx(expected, abs=1e-7)
+    assert server.ranks(path) == pytest.approx(expected, abs=1e-7)
 
 
 def test_a_window_by_the_wall_clock(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +102,9 @@ def test_a_window_by_the_wall_clock(server: Server, monkeypatch: pytest.MonkeyPa
     for module in (batches, expiry):
         monkeypatch.setattr(module, "time", clock)
     path = server.new_graph(window=60, target_error=1e-9)
-    post(server, path, json={"insert": [["a", "b"], ["b", "c"]]})
+    server.post(path, json={"insert": [["a", "b"], ["b", "c"]]})
     clock.passed += 40
-    renewed = post(server, path, json={"insert": [["a", "b"], ["c", "a"]]})
+    renewed = server.post(path, json={"insert": [["a", "b"], ["c", "a"]]})
     assert (renewed["already_present"], renewed["inserted"]) == (1, 1)
     assert server.http.get(path).json()["edges"] == 3
     clock.passed += 30
@@ -130,7 +129,7 @@ def test_the_description_says_why_edges_that_are_too_old_stay(
     path = server.new_graph(window=600)
     name = path.rsplit("/", 1)[1]
     line = f'liverank_expiry_delayed{{graph="{name}"}}'
-    post(server, path, json={"insert": [["a", "b"], ["b", "c"]]})
+    server.post(path, json={"insert": [["a", "b"], ["b", "c"]]})
     assert "expiry_delay" not in server.http.get(path).json()
     assert f"{line} 0.0" in server.http.get("/metrics").text
     clock.ahead += 3600
@@ -150,9 +149,9 @@ def test_the_description_says_why_edges_that_are_too_old_stay(
 
 def test_a_window_by_the_event_clock(server: Server) -> None:
     path = server.new_graph(window=60, clock="event", keys="integer")
-    post(server, path, json={"insert": [[1, 2, None, 0], [2, 3, None, 30]]})
+    server.post(path, json={"insert": [[1, 2, None, 0], [2, 3, None, 30]]})
     columns = {"source": [3], "target": [1], "time": [70]}
-    receipt = post(server, path, json={"insert": columns})
+    receipt = server.post(path, json={"insert": columns})
     assert (receipt["version"], receipt["inserted"], receipt["expired"]) == (2, 1, 0)
     expired = server.http.get(f"{path}/batches/3").json()
     assert (expired["expired"], expired["deleted"], expired["inserted"]) == (1, 0, 0)
@@ -162,10 +161,10 @@ def test_a_window_by_the_event_clock(server: Server) -> None:
 
 def test_decay_and_a_window_together(server: Server) -> None:
     path = server.new_graph(window=1000, half_life=1.0, clock="event")
-    post(server, path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
-    decayed = post(server, path, json={"insert": [["a", "c", 1, 500]]})
+    server.post(path, json={"insert": [["a", "b", 1, 0], ["b", "a", 1, 0]]})
+    decayed = server.post(path, json={"insert": [["a", "c", 1, 500]]})
     assert decayed["expired"] == 1
-    receipt = post(server, path, json={"insert": [["a", "d", 1, 1200]]})
+    receipt = server.post(path, json={"insert": [["a", "d", 1, 1200]]})
     aged = server.http.get(f"{path}/batches/{receipt['version'] - 1}").json()
     # a → b had decayed before
     assert (aged["expired"], aged["deleted"], aged["not_found"]) == (1, 0, 0)

@@ -5,12 +5,8 @@ server, and keep no other request out.
 from __future__ import annotations
 
 import contextlib
-import re
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +16,7 @@ import pytest
 
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.settings import Settings
-from tests.service.server import Server, connection_to, is_ready, running, wait_for
+from tests.service.server import Server, connection_to, end_of, running, started, wait_for
 
 PLACES = 6
 KEY = "k" * 40
@@ -178,40 +174,19 @@ def test_a_server_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
     assert "stopping" in answers[0].json()["detail"]
 
 
-@contextlib.contextmanager
-def serving(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server process and its port."""
-    command = [sys.executable, "-m", "liverank_service.cli", "serve", "--data", str(data)]
-    with subprocess.Popen(
-        [*command, "--backend", "cpu", "--port", "0"], stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        ports = (re.findall(r"http://127.0.0.1:(\d+)", line) for line in process.stderr)
-        try:
-            yield process, int(next(found for found in ports if found)[0])
-        finally:
-            process.kill()
-
-
 def test_sigterm_ends_a_server_in_spite_of_every_kind_of_client(tmp_path: Path) -> None:
     lines = [
         f"GET /graphs/default/top?{NEVER} HTTP/1.1",
         "POST /graphs/default/batches HTTP/1.1\r\nContent-Length: 100",
         f"POST /graphs/none/batches HTTP/1.1\r\nContent-Length: {10**12}",
     ]
-    with serving(tmp_path) as (process, port), contextlib.ExitStack() as stack:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: is_ready(url))
+    with started(tmp_path) as (process, url), contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
         for line in lines:
-            connection = stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), timeout=60)
-            )
+            connection = stack.enter_context(socket.create_connection(address, timeout=60))
             connection.sendall(f"{line}\r\nHost: localhost\r\n\r\n".encode())
         assert connection.recv(100).startswith(b"HTTP/1.1 404 ")
         in_progress = "liverank_http_requests_in_progress 3.0"  # with that for the metrics
         wait_for(lambda: in_progress in httpx.get(f"{url}/metrics").text)
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        log = process.stderr.read()  # to the end, long before the clients give up
+        log = end_of(process)  # long before the clients give up
     assert "Traceback" not in log
-    assert process.wait(60) in (0, -signal.SIGTERM)
