@@ -37,19 +37,25 @@ FILES = ["g.txt", "g.csv", "g.txt.gz", "g.csv.zst", "g.txt.bz2", "g.parquet", "g
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("model", ["rmat", "preferential-attachment"])
 def test_a_generated_file_reads_back_the_same_for_its_seed(
-    run: Any, tmp_path: Path, name: str
+    run: Any, tmp_path: Path, model: str, name: str
 ) -> None:
-    from liverank_gpu.generate import rmat
+    from liverank_gpu.generate import preferential_attachment, rmat
 
-    code, out, _ = run(
-        *("generate", "rmat", "--scale", 6, "--edges-per-vertex", 4, "--seed", 3),
-        *("--out", tmp_path / name, "--json"),
-    )
+    if model == "rmat":
+        options: tuple[object, ...] = ("--scale", 6, "--edges-per-vertex", 4, "--seed", 3)
+        vertices, (sources, targets) = 64, rmat(6, 4, seed=3)
+    else:
+        options = ("--vertices", 300, "--edges-per-vertex", 3, "--probability", 0.25, "--seed", 9)
+        graph = preferential_attachment(300, 3, probability=0.25, seed=9)
+        vertices, (sources, targets) = 300, graph.edge_list()
+        options += ("--backend", "cpu")
+    code, out, _ = run("generate", model, *options, "--out", tmp_path / name, "--json")
     assert code == 0
-    assert json.loads(out) == {"file": str(tmp_path / name), "vertices": 64, "edges": 256}
+    counts = {"vertices": vertices, "edges": 256 if model == "rmat" else 894}
+    assert json.loads(out) == {"file": str(tmp_path / name), **counts}
     written = read_edge_list(tmp_path / name)
-    sources, targets = rmat(6, 4, seed=3)
     assert written.sources.to_pylist() == sources.tolist()
     assert written.targets.to_pylist() == targets.tolist()
 
@@ -87,25 +93,6 @@ def test_generating_a_grid_prints_its_size(run: Any, tmp_path: Path) -> None:
     assert code == 0
     assert out.replace("\n", "") == f"{file}: 12 vertices, 34 edges"
     assert len(file.read_text().splitlines()) == 34
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_preferential_attachment_is_written_in_every_format(
-    run: Any, tmp_path: Path, name: str
-) -> None:
-    from liverank_gpu.generate import preferential_attachment
-
-    code, out, _ = run(
-        *("generate", "preferential-attachment", "--vertices", 300, "--edges-per-vertex", 3),
-        *("--probability", 0.25, "--seed", 9, "--backend", "cpu"),
-        *("--out", tmp_path / name, "--json"),
-    )
-    assert code == 0
-    assert json.loads(out) == {"file": str(tmp_path / name), "vertices": 300, "edges": 894}
-    written = read_edge_list(tmp_path / name)
-    graph = preferential_attachment(300, 3, probability=0.25, seed=9)
-    expected = (ends.tolist() for ends in graph.edge_list())
-    assert [written.sources.to_pylist(), written.targets.to_pylist()] == list(expected)
 
 
 @pytest.mark.parametrize(

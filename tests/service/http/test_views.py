@@ -17,6 +17,7 @@ from liverank_gpu.personalized.watched import Registration
 from liverank_service.errors import FileDamaged
 from liverank_service.http.schemas import Receipt, ViewAnswer, ViewsAnswer
 from liverank_service.storage.kept_files import read_views
+from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.graphs import engine_of
 from tests.service.http.test_personalized import EDGES, path
 from tests.service.http.test_problems import problem
@@ -42,7 +43,7 @@ def _put(server: Server, path: str, name: str, **body: Any) -> Any:
 
 def _export(server: Server, path: str, view: str) -> tuple[dict[str, float], float]:
     """All ranks of a view, and their bound."""
-    headers = {"Accept": "application/vnd.apache.arrow.stream"}
+    headers = {"Accept": ARROW}
     answer = server.http.get(f"{path}/ranks", params={"view": view}, headers=headers)
     assert answer.status_code == 200, answer.text
     table = pa.ipc.open_stream(answer.content).read_all()
@@ -60,37 +61,30 @@ def _assert_exact(
     return bound
 
 
-def _arrow(**columns: Any) -> bytes:
-    table, sink = pa.table(columns), pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
 def _refused(answer: Any) -> tuple[int, str, str]:
     document = answer.json()
     return answer.status_code, document["type"].rsplit(":", 1)[-1], document["field"]
 
 
-def test_weights_may_be_sent_as_arrow(server: Server) -> None:
-    path, headers = server.new_graph(), {"Content-Type": "application/vnd.apache.arrow.stream"}
+def test_weights_may_be_sent_asarrow_stream(server: Server) -> None:
+    path, headers = server.new_graph(), {"Content-Type": ARROW}
     server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
 
     def put(body: bytes, **options: Any) -> Any:
         return server.http.put(f"{path}/views/a", content=body, headers=headers, params=options)
 
-    body = _arrow(seed=[*WEIGHTS, "nobody"], weight=[*WEIGHTS.values(), 1.0])
+    body = arrow_stream(seed=[*WEIGHTS, "nobody"], weight=[*WEIGHTS.values(), 1.0])
     answer = put(body, target_error=1e-6, refresh="2.5", unknown="ignore")
     assert answer.status_code == 201, answer.text
     view = answer.json()
     assert (view["weights"], view["ignored"], view["refresh"]) == (3, ["nobody"], 2.5)
     assert view["target_error"] == 1e-6
     assert _assert_exact(server, path, "a", EDGES, WEIGHTS) <= 1e-6
-    assert put(_arrow(seed=["v1", "v2"]), refresh="read").status_code == 200
+    assert put(arrow_stream(seed=["v1", "v2"]), refresh="read").status_code == 200
     assert _refused(put(body)) == (404, "unknown-vertex", "teleport.weights")
-    labelled = put(_arrow(seed=["v1", "v2"], query=[1, 2]))
+    labelled = put(arrow_stream(seed=["v1", "v2"], query=[1, 2]))
     assert _refused(labelled) == (422, "invalid-body", "query")
-    assert _refused(put(_arrow(seed=["v1"], weight=["x"]))) == (422, "invalid-body", "weight")
+    assert _refused(put(arrow_stream(seed=["v1"], weight=["x"]))) == (422, "invalid-body", "weight")
     both = server.http.put(f"{path}/views/a?refresh=read", json={"teleport": "uniform"})
     assert _refused(both) == (422, "invalid-value", "refresh")
 
@@ -236,8 +230,8 @@ def test_views_within_sets_follow_batches_and_a_restart(tmp_path: Path) -> None:
         server.http.delete(f"{path}/sets/team").raise_for_status()
         lost = server.http.get(f"{path}/ranks/v1", params={"view": "all"})
         assert _refused(lost) == (404, "unknown-set", "within")
-        stream = _arrow(seed=["v1"])
-        headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+        stream = arrow_stream(seed=["v1"])
+        headers = {"Content-Type": ARROW}
         url = f"{path}/views/arrow"
         server.http.put(f"{path}/sets/few", json={"vertices": ["v1", "v2"]}).raise_for_status()
         made = server.http.put(url, content=stream, headers=headers, params={"within": "few"})
