@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from tests.service.formats.test_decode import ARROW, NDJSON
+from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream
 from tests.service.server import Server, running
 
 HALF_LIFE = 50.0
@@ -56,10 +56,8 @@ def request_of(form: str, lists: dict[str, list[list[Any]]], names: tuple[str, .
     types = {"source": pa.string(), "target": pa.string(), "operation": pa.string()}
     schema = pa.schema(list((types | dict.fromkeys(names, pa.float64())).items()))
     table = pa.Table.from_pylist(rows, schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(table)
-    return {"content": sink.getvalue().to_pybytes(), "headers": {"Content-Type": ARROW}}
+    body = arrow_stream(**{name: table[name] for name in schema.names})
+    return {"content": body, "headers": {"Content-Type": ARROW}}
 
 
 @pytest.mark.parametrize("decays", [False, True])

@@ -4,7 +4,6 @@ figures, and comes before the work.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any
 
 import httpx
 import orjson
-import pyarrow as pa
 import pytest
 
 from liverank.options import MAX_K
@@ -27,6 +25,7 @@ from liverank_service.http.limits import ConcurrencyLimit, RequestContext
 from liverank_service.http.schemas import MAX_QUERIES
 from liverank_service.queries.changes import MAX_CHANGES, MAX_TOP
 from liverank_service.settings import Settings
+from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.http.test_problems import problem
 from tests.service.server import Server, connection_to, running, wait_for
 
@@ -34,7 +33,6 @@ PLACES = 500
 KEYS = 100
 EDGES = 2_000
 VERTICES = 60
-ARROW = "application/vnd.apache.arrow.stream"
 
 SEED = {"v0": 1.0}
 MANY = [f"v{place}" for place in range(VERTICES)]
@@ -270,12 +268,9 @@ def test_the_edges_of_a_subgraph_are_limited(
 def test_a_stream_of_seeds_is_limited_too(small: Server) -> None:
     def ask(queries: int, each: int, k: int) -> httpx.Response:
         labels = [query for query in range(queries) for _ in range(each)]
-        table = pa.table({"query": labels, "seed": [f"v{n % each}" for n in range(len(labels))]})
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
+        body = arrow_stream(query=labels, seed=[f"v{n % each}" for n in range(len(labels))])
         path = f"/graphs/g/personalized?k={k}"
-        return small.http.post(path, content=sink.getvalue(), headers={"Content-Type": ARROW})
+        return small.http.post(path, content=body, headers={"Content-Type": ARROW})
 
     assert ask(8, 1, MAX_K).status_code == 200
     assert problem(ask(9, 1, MAX_K), 413)["detail"].startswith("queries: 540 places")
