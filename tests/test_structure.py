@@ -262,7 +262,6 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/sharded/test_large_batches.py": 4,
     "gpu/sharded/test_personalized.py": 4,
     "gpu/sharded/test_residual.py": 5,
     "gpu/sharded/test_shards.py": 1,

@@ -219,7 +219,7 @@ class Engine:
             self._queries = group.queries(self._graph, self._iterate, self._vertices)
             self.programs = Programs(self._graph)
             self._timer = StageTimer(self._backend.device)
-            self._unfollowed: GraphUpdate | None = None
+            self.unfollowed: GraphUpdate | None = None  # the last batch, unless ranks follow it
             self._improvable = False  # no batch came since the last update
             # a copy of y as it is, of no more vertices, with the free ids that it is for
             self._copied: tuple[Array, Array] | None = None
@@ -326,7 +326,7 @@ class Engine:
             self._reserve(max(self._graph.vertices, batch.vertices))
         self.programs.prepare(batch)
         update = self._graph.apply(batch, reserve=self._reserve, follows=self._iterate.follows)
-        self._unfollowed = update
+        self.unfollowed = update
         self._touched.add(update)
         if not self._group.divided:
             self._follow()
@@ -346,7 +346,7 @@ class Engine:
 
     def _follow(self) -> None:
         """Has ranks, queries and programs follow the last batch."""
-        update, self._unfollowed = self._unfollowed, None
+        update, self.unfollowed = self.unfollowed, None
         if update is not None:
             try:
                 self._iterate.perturb(update)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.sharded.loading import LargeBatch, Merge, load_bytes
+from liverank_gpu.operations.graph import SortedKeys
+from liverank_gpu.sharded.loading import load_bytes
+from tests.gpu.doubles import instead
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
 from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
@@ -31,18 +33,13 @@ def large_from(backend: Backend, operations: int) -> AbstractContextManager[None
     return own_sizes(backend, rebuild=operations)
 
 
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rank of each shard that takes new lists."""
-    found: list[int] = []
-    load = LargeBatch.load
-
-    def counted(batch: LargeBatch, needed: int) -> Any:
-        found.append(batch._router.numbering.rank)
-        return load(batch, needed)
-
-    monkeypatch.setattr(LargeBatch, "load", counted)
-    return found
+@contextmanager
+def loaded_by(workers: ThreadWorkers, *expected: int) -> Iterator[None]:
+    """The ranks of the shards that take new lists."""
+    before = [shard.graph.incoming for shard in workers.shards]
+    yield
+    new = [shard.graph.incoming is not before[rank] for rank, shard in enumerate(workers.shards)]
+    assert np.flatnonzero(new).tolist() == [*expected]
 
 
 def batch_for(generator: np.random.Generator, model: Model, size: int, removes: bool) -> EdgeBatch:
@@ -72,7 +69,7 @@ def assert_touched(workers: ThreadWorkers, model: Model, before: set[tuple[int, 
     """That shards say at least which sources changed, and which targets edges are gone from."""
     sources, targets = set(), set()
     for shard in workers.shards:
-        update, graph = shard._unfollowed, shard.graph
+        update, graph = shard.unfollowed, shard.graph
         assert update is not None
         named = graph.numbering.positions_of(update.sources)
         sources |= set(graph.permutation.ids_of(named).tolist())
@@ -86,7 +83,7 @@ def assert_touched(workers: ThreadWorkers, model: Model, before: set[tuple[int, 
 @pytest.mark.parametrize("removes", [False, True])
 @pytest.mark.parametrize("seed", range(10))
 def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
-    seed: int, removes: bool, backend: Backend, loads: list[int]
+    seed: int, removes: bool, backend: Backend
 ) -> None:
     """In one range and in many, with small batches between."""
     generator, options = np.random.default_rng(seed), kind_of_graph(seed)
@@ -98,11 +95,10 @@ def test_a_stream_of_large_batches_leaves_the_graph_of_the_model(
             if step:
                 batch = batch_for(generator, model, 60, removes)
             before, large = set(model.edges), step != 3
-            loads.clear()
             in_ranges = short_memory(backend) if step % 2 else nullcontext()
-            with in_ranges, large_from(backend, -1 if large else 1 << 20):
+            are_large = large_from(backend, -1 if large else 1 << 20)
+            with in_ranges, are_large, loaded_by(workers, *range(shards * large)):
                 change = engine.apply(batch)
-            assert len(loads) == shards * large
             assert replace(change, seconds=0.0) == model.apply(batch)
             assert_touched(workers, model, before)
             assert_edges(engine, model)
@@ -122,38 +118,36 @@ def test_weights_that_decay_are_stored_as_on_one_device(directed: bool, backend:
             assert_ranked(one, engine, STRATEGIES[step % len(STRATEGIES)])
 
 
-def test_the_whole_batch_decides(loads: list[int]) -> None:
+def test_the_whole_batch_decides() -> None:
     """More than a quarter of the edges, although no shard has so many in its slice."""
     options, tips = Options(target_error=1e-9), np.arange(400)
-    with sharded_engine(options, 4, CPU) as engine, large_from(CPU, 20):
+    workers = ThreadWorkers(options, 4, CPU)
+    with ShardedEngine(options, workers=workers) as engine, large_from(CPU, 20):
         for count, step, expected in ((400, 1, 4), (100, 2, 0), (126, 3, 4), (400, 5, 4)):
-            loads.clear()
-            engine.apply(EdgeBatch(tips[:count], tips[:count] + step))
-            assert len(loads) == expected
-    with sharded_engine(replace(options, directed=False), 2, CPU) as engine, large_from(CPU, 20):
+            with loaded_by(workers, *range(expected)):
+                engine.apply(EdgeBatch(tips[:count], tips[:count] + step))
+    options = replace(options, directed=False)
+    workers = ThreadWorkers(options, 2, CPU)
+    with ShardedEngine(options, workers=workers) as engine, large_from(CPU, 20):
         engine.apply(EdgeBatch(tips, tips + 1))
-        loads.clear()
         # a quarter of 800 arcs, and two more
-        engine.apply(EdgeBatch(tips[:100], tips[:100] + 2))
-        assert loads == []
-        engine.apply(EdgeBatch(tips[:126], tips[:126] + 3))
-        assert sorted(loads) == [0, 1]
+        with loaded_by(workers):
+            engine.apply(EdgeBatch(tips[:100], tips[:100] + 2))
+        with loaded_by(workers, 0, 1):
+            engine.apply(EdgeBatch(tips[:126], tips[:126] + 3))
 
 
-def test_what_the_lists_have_counts_in_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_lists_have_counts_in_a_range() -> None:
     """A batch names five rows of a graph of 400, and is merged with all of them."""
-    sizes, merged = [], Merge.keys
+    sizes, tips = list[int](), np.arange(400)
 
-    def counted(merge: Merge, *arguments: Any) -> Any:
-        for each in merged(merge, *arguments):
-            sizes.append(len(each[2].keys))
-            yield each
+    def merge(*parts: SortedKeys) -> SortedKeys:
+        sizes.append(sum(len(each.keys) for each in parts))
+        return CPU.rebuild.merge(*parts)
 
-    monkeypatch.setattr(Merge, "keys", counted)
-    tips = np.arange(400)
-    with sharded_engine(Options(vertex_order="given"), 2, CPU) as engine, large_from(CPU, 20):
+    backend = replace(CPU, rebuild=instead(CPU.rebuild, merge=merge))
+    with sharded_engine(Options(vertex_order="given"), 2, backend) as engine, large_from(CPU, 20):
         engine.apply(EdgeBatch(np.tile(tips, 3), np.concatenate([tips + k for k in (1, 2, 3)])))
-        sizes.clear()
         with short_memory(CPU, at_once=40):
             engine.apply(EdgeBatch(tips[:350] % 5, tips[:350] + 50))
     assert sum(sizes) == 2 * (1_200 + 350)
