@@ -263,7 +263,7 @@ def _reaches_into(path: Path) -> int:
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_personalized.py": 4,
-    "gpu/sharded/test_residual.py": 5,
+    "gpu/sharded/test_residual.py": 3,
     "gpu/sharded/test_shards.py": 1,
     "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 1,

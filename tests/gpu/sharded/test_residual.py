@@ -20,14 +20,14 @@ from liverank_gpu.operations.residual import (
     PushResult,
     ResidualDelta,
     SelectCandidates,
+    SendSums,
 )
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import ShardRun
-from liverank_gpu.sharded.residual import ShardedResidual
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
-from tests.gpu.sharded.threads import ThreadWorkers, pushing
+from tests.gpu.sharded.threads import ThreadWorkers, failing, pushing
 
 
 def random_edges(seed: int, vertices: int, edges: int) -> EdgeBatch:
@@ -244,54 +244,40 @@ def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
             assert_ranks(engine, model, engine.update().error_bound)
 
 
-def test_an_error_after_a_batch_leaves_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_after_a_batch_leaves_the_batch() -> None:
+    error = MemoryError("an array")
     options, model = Options(target_error=TARGET), Model("uniform")
     second, device = looked_after(backend_named("cpu"))
     backends = [pushing(each) for each in (backend_named("cpu"), second, backend_named("cpu"))]
     workers = ThreadWorkers(options, 3, backends)
     with ShardedEngine(options, workers=workers) as engine:
 
-        def failing(purpose: str) -> None:
+        def short(purpose: str) -> None:
             if purpose == "residual to send":
                 raise OutOfMemory(purpose, 10, 5)
 
         def apply(batch: EdgeBatch) -> None:
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
 
-        def short_of_memory(patch: pytest.MonkeyPatch, name: str) -> None:
-            """On the second shard."""
-            method = getattr(ShardedResidual, name)
-
-            def called(shard: Any, *arguments: Any) -> Any:
-                if shard._communicator.rank == 1:
-                    raise MemoryError("an array")
-                return method(shard, *arguments)
-
-            patch.setattr(ShardedResidual, name, called)
-
         apply(random_edges(1, 90, 400))
         engine.update()
         # memory is short on one shard
         apply(EdgeBatch.of(insert=[(1, 2), (2, 88), (0, 5)]))
-        device.allocating = failing
+        device.allocating = short
         apply(EdgeBatch.of(insert=[(7, 8)], vertices=900))
         del device.allocating
         assert all(each.internals.iterate.stale for each in workers.shards)
         assert_ranks(engine, model, engine.update().error_bound)
         # one shard fails in the middle
         apply(EdgeBatch.of(insert=[(1, 3), (2, 87), (0, 6), (3, 9)]))
-        with monkeypatch.context() as patch:
-            short_of_memory(patch, "_delivered")
-            with pytest.raises(MemoryError, match="an array"):
-                engine.apply(EdgeBatch.of(insert=[(11, 12)]))
+        with failing(workers, SendSums, 1, error), pytest.raises(MemoryError, match="an array"):
+            engine.apply(EdgeBatch.of(insert=[(11, 12)]))
         apply(EdgeBatch.of(insert=[(11, 13)]))
         assert_ranks(engine, model, engine.update().error_bound)
         # ... or in the middle of a push
         apply(EdgeBatch.of(insert=[(2, 40)]))
-        with monkeypatch.context() as patch:
-            short_of_memory(patch, "_told")
-            with pytest.raises(MemoryError, match="an array"):
-                engine.update()
+        with failing(workers, AddReceived, 2, error), pytest.raises(MemoryError, match="an array"):
+            engine.update()
         apply(EdgeBatch.of(insert=[(3, 41)]))
         assert_ranks(engine, model, engine.update().error_bound)
 
