@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, product
 from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
@@ -334,7 +335,7 @@ _OPTIONS = {
 """Options of each tool."""
 
 
-def checked(tool: str, part: str) -> dict[str, Any]:
+def checked(tool: str, part: str, device: str) -> dict[str, Any]:
     """Runs a part under a tool: its errors, seconds, and the kernels that were not launched."""
     began = perf_counter()
     run = [sys.executable, "-P", "-m", "benchmarks.sanitize", "--part", part]
@@ -343,6 +344,7 @@ def checked(tool: str, part: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": device},
     )
     summary = re.search(r"SUMMARY: (\d+) (errors|hazards)", done.stdout)
     left = re.search(_NOT_LAUNCHED + "(.*)", done.stdout)
@@ -355,8 +357,12 @@ def checked(tool: str, part: str) -> dict[str, Any]:
 
 
 def check_all(tools: Sequence[str], results: Path) -> None:
-    """All parts under these tools, and the record of what was found."""
-    jobs = [(tool, part) for tool in tools for part in PARTS]
+    """All parts under these tools, on the devices that are visible in turn, and the record of what
+    was found.
+    """
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
+    parts = zip(product(tools, PARTS), cycle(devices), strict=False)
+    jobs = [(tool, part, device) for (tool, part), device in parts]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         rows = list(pool.map(lambda job: checked(*job), jobs))
     for tool in tools:
