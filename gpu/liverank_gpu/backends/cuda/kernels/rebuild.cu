@@ -185,7 +185,8 @@ __device__ __forceinline__ float weight_of_group(
 // sums only then. The key before a tile can only be overwritten with itself until this tile has published its own sum. The
 // first key of an edge reads the others before that.
 // order[at]: the place of a key before the sort; edges that the graph has already are those below kept_edges.
-__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 4 : 6) deduplicate(
+// 0 blocks: as many as it gets.
+__global__ void __launch_bounds__(BLOCK, WEIGHTED ? 4 : 0) deduplicate(
     int64* keys, float* weights, const int64* __restrict__ order, int64 total, uint64* scan, int adds, int64 kept_edges,
     Loop* __restrict__ loop, int64* __restrict__ counters) {
     const int64 tile = next_tile(scan);
