@@ -19,12 +19,14 @@ def shards(document: Record) -> str:
     )
     alone: dict[int, float] = {}
     for row in document["figures"]:
-        alone.setdefault(row["scale"], row["static ms"])
+        if row["shards"] == 1:
+            alone[row["scale"]] = row["static ms"]
         times = " | ".join(f"{row[name]:.2f} ms" for name in _TIMES + later * (_LATER,))
-        faster = alone[row["scale"]] / row["static ms"]
+        one = alone.get(row["scale"])
+        faster = "" if one is None else f"{one / row['static ms']:.2f}"
         lines.append(
             f"| {row['scale']} | {row['shards']} | {row['load seconds']:.1f} s | {times} "
-            f"| {faster:.2f} |"
+            f"| {faster} |"
         )
     return "\n".join(lines)
 

@@ -531,7 +531,8 @@ _CUPPA: tuple[tuple[str, str, str, Callable[[Row], str]], ...] = (
 
 def devices() -> str:
     """R-MAT graphs on one GPU and on several, the newest record of each size."""
-    records = [load("shards", "cuda"), load("shards-26", "cuda")]
+    suites = ("shards", "shards-26", "shards-28")
+    records = [load(suite, "cuda") for suite in suites]
     newest = {(row["scale"], row["shards"]): row for each in records for row in each["figures"]}
     lines = heading(
         "| R-MAT | edges | GPUs | load | ranks from nothing | batch of 1,000 | ranks after it |"
@@ -542,7 +543,7 @@ def devices() -> str:
         f" | {row['solve after batch ms']:.1f} ms |"
         for (scale, shards), row in sorted(newest.items(), key=itemgetter(0))
     ]
-    return _below("shards-cuda", "shards-26-cuda", lines=lines)
+    return _below(*(f"{suite}-cuda" for suite in suites), lines=lines)
 
 
 def _lines(rows: list[Line]) -> list[str]:
