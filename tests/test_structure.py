@@ -265,7 +265,6 @@ REACHING_INTO_THE_ENGINE: dict[str, int] = {
     "gpu/sharded/test_personalized.py": 4,
     "gpu/sharded/test_residual.py": 3,
     "gpu/sharded/test_shards.py": 1,
-    "gpu/sharded/test_ties.py": 1,
     "gpu/sharded/test_views.py": 1,
     "gpu/sharded/test_watched.py": 4,
 }

@@ -147,6 +147,8 @@ class Sizes:
                 cache
     least_stream  bytes of the buffers of a graph out of core, at least, so that there are not too
                 many windows
+    compared    entries of lists that one step of a search for identical ones reads, at most: what
+                exceeds them is left out
     piece       edges out of core that are written at once, or read again: their keys are part of no
                 budget
     """
@@ -164,6 +166,7 @@ class Sizes:
     listed_part: int = 8
     least_permuted: int = 1 << 16
     least_stream: int = 1 << 16
+    compared: int = 1 << 20
     piece: int = 1 << 16
 
 

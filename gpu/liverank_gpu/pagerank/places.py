@@ -31,9 +31,6 @@ from liverank_gpu.types import Ranking
 MOST_SOURCES = 1024
 """The longest in-list that is compared: longer ones are hardly ever identical."""
 
-_MOST_ENTRIES = 1 << 20
-"""The most entries of lists that one step of a search reads; what exceeds it is left out."""
-
 
 class IdenticalLists:
     """Classes of vertices with identical in-lists.
@@ -83,7 +80,8 @@ def identical_in_lists(graph: RankedGraph, vertices: NDArray[np.int64]) -> Ident
 def _compared(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists:
     """See identical_in_lists. Raises MemoryError."""
     lists, view, permutation = graph.backend.lists, graph.view, graph.permutation
-    longest = longest_compared(len(vertices))
+    most = graph.backend.sizes.compared
+    longest = longest_compared(len(vertices), most)
     found = lists.fingerprints(view, permutation.positions_of(vertices), longest)
     compared = np.flatnonzero(found.lengths)
     if len(compared) == 0:
@@ -91,7 +89,7 @@ def _compared(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists
     _, first = np.unique(found.hashes[compared], return_index=True)
     kinds = found.at(compared[np.sort(first)])
     # a vertex that has the list is an out-neighbour of all of its sources
-    kinds = kinds.at(affordable_lists(kinds.lengths * kinds.out_edges))
+    kinds = kinds.at(affordable_lists(kinds.lengths * kinds.out_edges, most))
     if len(kinds.positions) == 0:
         return IdenticalLists([])
     numbers, others = lists.with_same_list(view, kinds)
@@ -101,18 +99,18 @@ def _compared(graph: RankedGraph, vertices: NDArray[np.int64]) -> IdenticalLists
     return IdenticalLists.of(numbers, np.concatenate([kinds.positions, others]), permutation)
 
 
-def longest_compared(count: int) -> int:
-    """The longest in-list that is compared if `count` vertices are asked for, so that they have at
-    most _MOST_ENTRIES together, or one each.
+def longest_compared(count: int, most: int) -> int:
+    """The longest in-list that is compared if `count` vertices are asked for, so that they have
+    at most `most` entries together, or one each.
     """
-    return min(MOST_SOURCES, max(1, _MOST_ENTRIES // max(1, count)))
+    return min(MOST_SOURCES, max(1, most // max(1, count)))
 
 
-def affordable_lists(entries: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which lists to look for: those that take the fewest entries, of _MOST_ENTRIES together."""
+def affordable_lists(entries: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+    """Which lists to look for: those that take the fewest entries, of `most` together."""
     order = np.argsort(entries, kind="stable")
     affordable = np.zeros(len(entries), np.bool_)
-    affordable[order] = np.cumsum(entries[order]) <= _MOST_ENTRIES
+    affordable[order] = np.cumsum(entries[order]) <= most
     return affordable
 
 

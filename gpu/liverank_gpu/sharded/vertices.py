@@ -44,7 +44,7 @@ def identical_in_lists(
     """The classes that these vertices belong to: int64[c], distinct ids, the same on all shards."""
     search = _Search(graph, united)
     lengths, parts = search.figures(graph.permutation.positions_of(vertices))
-    longest = longest_compared(len(vertices))
+    longest = longest_compared(len(vertices), graph.backend.sizes.compared)
     compared = np.flatnonzero((lengths > 0) & (lengths <= longest) & (parts != NO_PART))
     if len(compared) == 0:
         return IdenticalLists([])
@@ -133,7 +133,7 @@ class _Search:
         """
         graph, device = self.graph, self.graph.backend.device
         sources, degrees = self._fewest_out_edges(table, starts, lengths)
-        kinds = np.flatnonzero(affordable_lists(lengths * degrees))
+        kinds = np.flatnonzero(affordable_lists(lengths * degrees, graph.backend.sizes.compared))
         own = self.lists(graph.outgoing.csr, device.to_device(sources[kinds]), kinds)
         reached = self.united(own[:, :2]).astype(np.int64)
         reached = reached[np.lexsort((reached[:, 1], reached[:, 0]))]

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
-from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import GraphView
+from liverank_gpu.operations.backend import DEFAULT_SIZES, Backend, Sizes
 from liverank_gpu.operations.graph import Fingerprints
 from liverank_gpu.pagerank.places import (
     MOST_SOURCES,
@@ -41,8 +40,6 @@ from tests.gpu.planted_ties import (
 )
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-MOST_ENTRIES = 1 << 20
-"""The most entries of lists that a search reads."""
 
 
 def _restarts(engine: Engine, query: PersonalizedQuery) -> NDArray[np.longdouble]:
@@ -210,18 +207,7 @@ def test_what_is_compared(backend: Backend) -> None:
 def test_lists_that_take_the_fewest_entries_are_looked_for(
     most: int, classes: int, backend: Backend
 ) -> None:
-    """As if all sources had so many out-edges that no more than `most` entries may be read."""
-    lists, scale = backend.lists, MOST_ENTRIES // most
-
-    def fingerprints(*arguments: Any) -> Fingerprints:
-        found = lists.fingerprints(*arguments)
-        return found._replace(out_edges=scale * found.out_edges)
-
-    def with_same_list(graph: GraphView, kinds: Fingerprints) -> Any:
-        return lists.with_same_list(graph, kinds._replace(out_edges=kinds.out_edges // scale))
-
-    own = instead(lists, fingerprints=fingerprints, with_same_list=with_same_list)
-    engine = Engine(backend=replace(backend, lists=own))
+    engine = Engine(backend=replace(backend, sizes=Sizes(compared=most)))
     engine.apply(EdgeBatch.of(PAIRS))
     found = identical_in_lists(engine.internals.graph, asked_of_pairs(0))
     assert sorted(each.tolist() for each in found.members) == [
@@ -230,7 +216,7 @@ def test_lists_that_take_the_fewest_entries_are_looked_for(
 
 
 def test_of_many_vertices_short_lists_are_compared() -> None:
-    engine, most = Engine(), MOST_ENTRIES // 4
+    engine, most = Engine(), DEFAULT_SIZES.compared // 4
     sources, targets = np.array(PAIRS).T
     engine.apply(EdgeBatch(sources, targets, vertices=1000 + most))
     others = np.arange(1000, 1000 + most)
@@ -241,8 +227,8 @@ def test_of_many_vertices_short_lists_are_compared() -> None:
             [2 * number, 2 * number + 1] for number in range(classes)
         ]
     for vertices, longest in ((1, MOST_SOURCES), (2 * most + 1, 1), (8 * most, 1)):
-        assert longest_compared(vertices) == longest
-    assert affordable_lists(np.array([MOST_ENTRIES - 1, 1])).all()
+        assert longest_compared(vertices, 4 * most) == longest
+    assert affordable_lists(np.array([4 * most - 1, 1]), 4 * most).all()
 
 
 def test_vertices_with_equal_hashes_are_compared(backend: Backend) -> None:

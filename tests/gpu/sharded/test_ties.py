@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine, verify
 from liverank_gpu.backends import backend_named
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank import places
 from liverank_gpu.personalized.resolve import METHODS
@@ -158,7 +158,8 @@ def assert_found(
 ) -> None:
     """By one device, and by each of the shards."""
     options = Options(vertex_order="degree", weighted=True)
-    one, workers = Engine(options, CPU), ThreadWorkers(options, shards, backend)
+    one = Engine(options, replace(CPU, sizes=backend.sizes))
+    workers = ThreadWorkers(options, shards, backend)
     one.apply(batch)
     workers.call("apply", [(batch if rank == 0 else EdgeBatch(),) for rank in range(shards)])
     found = workers.together(
@@ -180,9 +181,9 @@ def test_the_same_lists_are_found_as_on_one_device(shards: int, backend: Backend
 
 @pytest.mark.parametrize(("most", "others", "classes"), FOUND)
 def test_lists_that_take_the_fewest_entries_are_looked_for(
-    most: int, others: int, classes: int, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    most: int, others: int, classes: int, backend: Backend
 ) -> None:
-    monkeypatch.setattr(places, "_MOST_ENTRIES", most)
+    backend = replace(backend, sizes=Sizes(compared=most))
     pairs = [[2 * number, 2 * number + 1] for number in range(classes)]
     assert_found(pairs, EdgeBatch.of(PAIRS), asked_of_pairs(others), 3, backend)
 
