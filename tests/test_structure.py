@@ -262,11 +262,7 @@ def _reaches_into(path: Path) -> int:
 
 
 REACHING_INTO_THE_ENGINE: dict[str, int] = {
-    "gpu/sharded/test_personalized.py": 4,
-    "gpu/sharded/test_residual.py": 3,
-    "gpu/sharded/test_shards.py": 1,
     "gpu/sharded/test_views.py": 1,
-    "gpu/sharded/test_watched.py": 4,
 }
 """Tests that replace attributes of the engine or use its private names, and how often. The numbers
 may only fall. Others say what is wrong by what users see, by operations and devices of their own

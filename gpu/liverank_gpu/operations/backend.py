@@ -147,6 +147,8 @@ class Sizes:
                 cache
     least_stream  bytes of the buffers of a graph out of core, at least, so that there are not too
                 many windows
+    least_candidates, candidate_part  the candidate list of r has room for so many vertices, and for
+                one in so many of all
     compared    entries of lists that one step of a search for identical ones reads, at most: what
                 exceeds them is left out
     piece       edges out of core that are written at once, or read again: their keys are part of no
@@ -166,6 +168,8 @@ class Sizes:
     listed_part: int = 8
     least_permuted: int = 1 << 16
     least_stream: int = 1 << 16
+    least_candidates: int = 1024
+    candidate_part: int = 8
     compared: int = 1 << 20
     piece: int = 1 << 16
 

@@ -409,7 +409,7 @@ class GlobalIterate(Iterate):
             return self._missing * self.workspace.room
         held = sum(int(array.dtype.itemsize) for array in self._scratch.values())
         room = max(vertices, self.workspace.room * 5 // 4)
-        return workspace_bytes(room) + (held + self._missing) * room
+        return workspace_bytes(room, self.graph.backend.sizes) + (held + self._missing) * room
 
     @property
     def nbytes(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations import residual as op
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import DEFAULT_SIZES, Backend, Sizes
 from liverank_gpu.operations.csr import GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import Follows, GraphUpdate
@@ -36,10 +36,6 @@ from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Options
 
 # ---- arrays over the vertices in which an iterate lives ----
-
-_LEAST_CANDIDATES = 1024
-_CANDIDATE_PART = 8
-"""The candidate list has room for _LEAST_CANDIDATES vertices, and one in _CANDIDATE_PART of all."""
 
 _BELOW_ALL = -1.0
 """A floor below every |r|: every vertex whose r is added to is listed, and stays listed."""
@@ -173,7 +169,7 @@ class Workspace:
         self.residual.marks = self._marks[:vertices]
 
     def _list_room(self, room: int) -> int:
-        return room if self.list_every_vertex else candidate_room(room)
+        return room if self.list_every_vertex else candidate_room(room, self._backend.sizes)
 
     @property
     def nbytes(self) -> int:
@@ -181,14 +177,14 @@ class Workspace:
         return sum(int(array.nbytes) for array in arrays)
 
 
-def candidate_room(vertices: int) -> int:
+def candidate_room(vertices: int, sizes: Sizes) -> int:
     """Length of the candidate list of this many vertices."""
-    return vertices // _CANDIDATE_PART + _LEAST_CANDIDATES
+    return vertices // sizes.candidate_part + sizes.least_candidates
 
 
-def workspace_bytes(vertices: int) -> int:
+def workspace_bytes(vertices: int, sizes: Sizes = DEFAULT_SIZES) -> int:
     """Bytes of a Workspace."""
-    return (8 + 8 + 4) * vertices + 4 * candidate_room(vertices)
+    return (8 + 8 + 4) * vertices + 4 * candidate_room(vertices, sizes)
 
 
 class ContributionBuffers:

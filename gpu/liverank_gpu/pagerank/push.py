@@ -83,12 +83,12 @@ def push_step(pushed: PushResult, error_bound: float) -> TraceStep:
 
 def select_candidates(iterate: Iterate, target_error: float) -> None:
     """Lists what pushes may begin with: a pass over the vertices."""
-    residual = iterate.workspace.residual
+    residual, backend = iterate.workspace.residual, iterate.graph.backend
     # at most `room` entries can be above ‖r‖₁ / room; lists of shards share that room
-    room = max(len(residual.candidates), candidate_room(iterate.graph.ids.count))
+    room = max(len(residual.candidates), candidate_room(iterate.graph.ids.count, backend.sizes))
     floor = iterate.certificate.residual_l1 / room
     floor = max(_FIRST_FLOOR * _unit(iterate, target_error), floor)
-    iterate.graph.backend.run(SelectCandidates(residual, floor))
+    backend.run(SelectCandidates(residual, floor))
 
 
 def _unit(iterate: Iterate, target_error: float) -> float:

@@ -151,7 +151,7 @@ def certified_top_k(
         return _certified(iterate, k, None, target, iterate.touched, here)
     rows, _ = iterate.vertices.rows_of(among)
     # the others have to be put aside, which takes more memory where they are most
-    if len(among) <= max(iterate.most_copied, iterate.graph.ids.count // _OTHERS):
+    if len(among) <= max(iterate.graph.backend.sizes.copied, iterate.graph.ids.count // _OTHERS):
         return _certified(iterate, k, among, target, rows, len(rows))
     others = xp.ones(len(values), np.bool_)
     others[rows] = False

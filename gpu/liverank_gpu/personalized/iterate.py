@@ -22,7 +22,6 @@ from liverank_gpu.pagerank.iterate import (
     Workspace,
     candidate_room,
     transition_error,
-    workspace_bytes,
 )
 from liverank_gpu.pagerank.places import GraphVertices
 from liverank_gpu.types import Options, Ranking
@@ -200,8 +199,8 @@ def _least(arrays: tuple[Array, Array]) -> int:
 
 
 def query_bytes(vertices: int) -> int:
-    """Bytes of a workspace, and of what a push needs beside it."""
-    return workspace_bytes(vertices) + 4 * (vertices - candidate_room(vertices)) + 28 * vertices
+    """Bytes of a workspace that lists every vertex, and of what a push needs beside it."""
+    return (8 + 8 + 4 + 4 + 28) * vertices
 
 
 # ---- the personalized iterate of some seeds: b = s ----
@@ -324,17 +323,13 @@ class PersonalizedIterate(Iterate):
         """
         if self.dense:
             return None
-        most = min(candidate_room(self.graph.vertices), self.most_copied)
+        sizes = self.graph.backend.sizes
+        most = min(candidate_room(self.graph.vertices, sizes), sizes.copied)
         excess = len(self.workspace.listed) - most
         # all shards look at all, or none does
         if self.vertices.highest(excess) > 0:
             return None
         return self.workspace.listed
-
-    @property
-    def most_copied(self) -> int:
-        """Entries that are copied to the host; of more, a device looks at all vertices."""
-        return self.graph.backend.sizes.copied
 
     def push_to(
         self, target: float, threshold: float, round_edges: int, edges: int

@@ -23,10 +23,8 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import grid, rmat
 from liverank_gpu.operations.backend import Backend, Sizes
-from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.sharded.operations import shard_costs
-from liverank_gpu.sharded.queries import Answered, ShardedQueryBatch
 from liverank_gpu.types import Personalized, Ranking
 from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
@@ -50,7 +48,7 @@ def both(
     options: Options, shards: int, backend: Backend, batch: EdgeBatch
 ) -> Iterator[tuple[Engine, ShardedEngine]]:
     """A graph on one device and in shards."""
-    one = Engine(options, CPU)
+    one = Engine(options, replace(CPU, sizes=backend.sizes))
     with sharded_engine(options, shards, backend) as engine:
         for each in (one, engine):
             each.apply(batch)
@@ -157,13 +155,11 @@ def test_queries_end_when_their_places_are_proven(method: str) -> None:
 
 
 @pytest.mark.parametrize("copied", [1 << 30, 2], ids=["on the host", "on the device"])
-def test_answers_are_among_the_vertices_that_are_asked_for(
-    copied: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PersonalizedIterate, "most_copied", copied)
+def test_answers_are_among_the_vertices_that_are_asked_for(copied: int) -> None:
+    backend = replace(FREE, sizes=Sizes(copied=copied))
     vertices, edges = random_graph(4)
     batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    with both(Options(target_error=1e-9), 3, FREE, batch) as (one, engine):
+    with both(Options(target_error=1e-9), 3, backend, batch) as (one, engine):
         for among in ([3, 5, 3], list(range(0, vertices, 2))):
             for k, method in zip((1, 3, vertices), ("pull", "push", "hybrid"), strict=True):
                 query = PersonalizedQuery(
@@ -228,15 +224,18 @@ def test_a_batch_between_two_steps_is_followed() -> None:
         for each in (one, engine):
             each.apply(change)
         assert (batch.updates, batch.restarts) == (1, 0)
-        while not batch._answers:
-            batch.step()
+        answered = engine.submit(queries[1:2])
+        finish(answered)
         change = EdgeBatch.of(insert=[(3, 1)], remove=[4])
         for each in (one, engine):
             each.apply(change)
-        # the second answer was not taken, and the last query has lost its seed
+        # the last query has lost its seed, and the answer was not taken
         assert (batch.updates, batch.restarts) == (2, 1)
-        while not batch.done:
-            batch.step()
+        assert (answered.updates, answered.restarts, answered.done) == (1, 1, False)
+        finish(answered)
+        finish(batch)
+        assert_certified(one, queries[1], answered.answers()[0])
+        answered.close()
         for query, answer in zip(queries[1:3], batch.take(range(1, 3)) or (), strict=True):
             assert answer.error_bound <= 1e-8
             assert_certified(one, query, answer)
@@ -329,19 +328,25 @@ def test_an_error_of_one_batch_leaves_the_answers_of_another() -> None:
 
 
 def test_restarts_do_not_fall_when_shards_are_reset_after_an_error() -> None:
-    vertices, edges = random_graph(6)
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    query = PersonalizedQuery(np.array([1]), None, vertices, "pull", 1e-9)
-    with both(Options(), 2, CPU, batch) as (_, engine):
-        running = engine.submit([query])
-        assert isinstance(running, ShardedQueryBatch)
-        counted = iter([2, 3, 0, 1])
-        running._answer_queries = lambda *_: Answered((), next(counted))
-        found = []
-        for _ in range(4):
+    query = PersonalizedQuery(np.array([1]), None, 40, "pull", 1e-6)
+    workers, one = ThreadWorkers(Options(), 2, CPU), Engine(Options(), CPU)
+    with ShardedEngine(Options(), workers=workers) as engine:
+        edges = random_edges(np.random.default_rng(3), 40, 200)
+        for each in (one, engine):
+            each.apply(edges)
+        running, found = engine.submit([query] * CPU.multivector.min_columns), list[int]()
+        for end in (39, 38, 0, 37):
             running.step()
             found.append(running.restarts)
-        assert found == [2, 3, 3, 4]
+            for each in (one, engine) if end else ():
+                each.apply(EdgeBatch.of([(1, end)]))
+            if not end:
+                with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+                    engine.personalized_many([query])
+        finish(running)
+        assert [*found, running.restarts] == [0, 1, 2, 2, 3]
+        for answer in running.answers():
+            assert_certified(one, query, answer)
 
 
 def test_a_slice_begins_with_one_exchange() -> None:
@@ -363,13 +368,13 @@ def test_queries_are_traced() -> None:
             assert answer.trace.steps[-1].error_bound == answer.error_bound
 
 
-def test_shards_agree_to_look_at_all_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_agree_to_look_at_all_vertices() -> None:
     # so many are reached on one shard that all are looked at; on the other it is one
-    monkeypatch.setattr("liverank_gpu.personalized.iterate.candidate_room", lambda _: 3)
+    backend = replace(FREE, sizes=Sizes(copied=3))
     even = np.arange(0, 20, 2)
     edges = [*zip(even[:-1].tolist(), even[1:].tolist(), strict=True), (18, 0), (0, 1), (38, 39)]
     batch = EdgeBatch.of(edges, vertices=40)
-    with both(Options(), 2, FREE, batch) as (one, engine):
+    with both(Options(), 2, backend, batch) as (one, engine):
         for each in (one, engine):
             each.apply(EdgeBatch.of(remove=[20, 22, 24, 26, 28]))
             each.update()

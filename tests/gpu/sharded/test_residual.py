@@ -16,14 +16,13 @@ from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.residual import (
     AddReceived,
-    Push,
     PushResult,
+    PushRound,
     ResidualDelta,
     SelectCandidates,
     SendSums,
 )
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.sharded.operations import ShardRun
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
@@ -203,43 +202,36 @@ def test_a_push_ends_where_sweeps_gain_more(left: float, backend: Backend) -> No
     assert result.rounds == (2 if left else 1)
 
 
-def test_a_round_takes_two_exchanges(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_takes_two_exchanges(backend: Backend) -> None:
     options = Options(target_error=1e-6)
     workers = ThreadWorkers(options, 2, pushing(backend))
-    first, communicator = workers.shards[0].graph.backend.run, workers.communicators[0]
-    run, rounds, exchanges = ShardRun.__call__, [], []
+    communicator, begun = workers.communicators[0], list[int]()
 
-    def counted(shard: ShardRun, operation: Operation[Any]) -> Any:
-        before = communicator.exchanges
-        result = run(shard, operation)
-        if shard is first and isinstance(operation, Push):
-            rounds.append(result.rounds)
-            exchanges.append(communicator.exchanges - before)
-        return result
+    def note(operation: Operation[Any]) -> None:
+        if isinstance(operation, PushRound):
+            begun.append(communicator.exchanges)
 
     with ShardedEngine(options, workers=workers) as engine:
         vertices = np.arange(1, 3000)
         engine.apply(EdgeBatch(vertices, vertices // 2))
         engine.update()
         engine.apply(EdgeBatch.of(insert=[(2999, 2)]))
-        monkeypatch.setattr(ShardRun, "__call__", counted)
+        workers.running[0].before = note
         result = engine.update()
-    assert 4 < sum(rounds) <= result.iterations < 100
+    assert 4 < len(begun) <= result.iterations < 100
     assert result.touched_vertices < 3000
-    # the first list takes one more, and so does one that turns out to be empty
-    assert all(taken <= 2 * each + 2 for each, taken in zip(rounds, exchanges, strict=True))
+    assert (np.diff(begun) == 2).all()
 
 
-def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("liverank_gpu.pagerank.iterate._LEAST_CANDIDATES", 3)
-    monkeypatch.setattr("liverank_gpu.pagerank.iterate._CANDIDATE_PART", 1 << 20)
+def test_a_long_candidate_list_of_one_shard_is_given_up_by_all(backend: Backend) -> None:
+    backend = replace(backend, sizes=Sizes(least_candidates=3, candidate_part=1 << 20))
     options, model = Options(target_error=1e-7), Model("uniform")
     workers = ThreadWorkers(options, 2, pushing(backend))
     with ShardedEngine(options, workers=workers) as engine:
-        for seed, edges in ((1, 6000), (2, 4), (3, 30)):
-            batch = random_edges(seed, 2000, edges)
+        for seed, edges, shards in ((1, 6000, 2), (2, 4, 1), (3, 30, 1)):
+            # those of a shard end there, and later batches change the first one alone
+            ends = np.random.default_rng(seed).integers(0, 1000, (2, edges))
+            batch = EdgeBatch(*(2 * ends + np.arange(edges) % shards))
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             assert_ranks(engine, model, engine.update().error_bound)
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -38,13 +37,12 @@ from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
 from liverank_gpu.personalized.batch import Queries
 from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
 from liverank_gpu.sharded.engine import ShardedQueries
-from liverank_gpu.sharded.graph import ShardGraph
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place, ReusedValues, SharedValues
 from liverank_gpu.types import Form
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
-from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep, pushing
+from tests.gpu.sharded.threads import ThreadCommunicator, ThreadWorkers, failing_sweep, pushing
 
 CPU = backend_named("cpu")
 TARGET = 1e-9
@@ -269,26 +267,30 @@ _WITHOUT_MEMORY = SimpleNamespace(**(vars(np) | {"flatnonzero": _fail, "unique":
 
 
 def test_nothing_can_fail_once_the_lists_of_a_batch_are_written() -> None:
-    device, model = _Full(), Model("uniform")
-    backend = replace(backend_named("cpu"), device=device)
-    written = {name: getattr(ShardGraph, name) for name in ("_take", "_write")}
+    """Once the shards have exchanged the last of what they have to know."""
+    device, model, options = _Full(), Model("uniform"), Options(target_error=TARGET)
+    load = EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 1)])
+    batches = load, EdgeBatch.of(insert=[(4, 0), (1, 3)], delete=[(1, 2)])
+    last = list[int]()
+    for fails in (False, True):
+        workers = ThreadWorkers(options, 2, replace(backend_named("cpu"), device=device))
+        first = workers.communicators[0]
 
-    def fills(name: str) -> Any:
-        def write(graph: ShardGraph, *arguments: Any) -> None:
-            written[name](graph, *arguments)
-            device.full = True
+        def fill(*_: Any, first: ThreadCommunicator = first, fails: bool = fails) -> None:
+            device.full = fails and first.exchanges in last  # and the other one has received all
 
-        return write
-
-    with sharded_engine(Options(target_error=TARGET), 2, backend) as engine:
-        load = EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 1)])
-        for batch in (load, EdgeBatch.of(insert=[(4, 0), (1, 3)], delete=[(1, 2)])):
-            with patch.multiple(ShardGraph, **{name: fills(name) for name in written}):
+        first.after = fill
+        with ShardedEngine(options, workers=workers) as engine:
+            for batch in batches:
                 change = engine.apply(batch)
-            device.full = False
-            assert replace(change, seconds=0.0) == model.apply(batch)
-        for strategy in ("dynamic-traversal", "auto"):
-            assert_ranks(engine, model, engine.update(strategy).error_bound)
+                assert device.full == fails
+                device.full = False
+                if fails:
+                    assert replace(change, seconds=0.0) == model.apply(batch)
+                else:
+                    last.append(first.exchanges)
+            for strategy in ("dynamic-traversal", "auto") if fails else ():
+                assert_ranks(engine, model, engine.update(strategy).error_bound)
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
-from unittest.mock import patch
+from functools import partial
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from liverank_gpu import (
     EdgeBatch,
@@ -21,11 +21,10 @@ from liverank_gpu import (
     ShardedEngine,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.operations.backend import Backend
+from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.residual import Perturb
-from liverank_gpu.pagerank.iterate import Workspace
-from liverank_gpu.personalized.query import Query
-from liverank_gpu.personalized.watched import Entry
+from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
+from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Personalized
 from tests.gpu.doubles import TestDevice, looked_after
 from tests.gpu.graphs import exact_ranks
@@ -37,7 +36,7 @@ from tests.gpu.sharded.test_personalized import (
     weighted_or_not,
 )
 from tests.gpu.sharded.test_shards import kind_of_graph
-from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep, pushing
+from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep
 
 CPU = backend_named("cpu")
 
@@ -258,18 +257,22 @@ def test_a_first_solve_follows_batches_between_its_steps() -> None:
 
 
 def test_entries_that_one_shard_cannot_list_are_listed_by_none() -> None:
-    with rings(backend=pushing(CPU)) as (workers, one, engine):
-        engine.watch("a", replace(ring_query(0), method="hybrid"))
-        entries = [shard._queries.watched["a"] for shard in workers.shards]
-        assert all(each.query and each.query.iterate.packed for each in entries)
-        (free,) = workers.shards[1].internals.queries.pool._free
-        free.residual.candidates = free.residual.candidates[:1]
-        engine.restrict("a", np.array([0, 1, 2, 3]))
-        engine.refresh_watched()
-        assert not any(each.query and each.query.iterate.packed for each in entries)
-        for each in (one, engine):
-            each.apply(EdgeBatch.of([(1, 3)]))
-        assert_all_right(one, engine, "a")
+    sizes = Sizes(least_candidates=3, candidate_part=1 << 20)
+    with rings(backend=replace(FREE, sizes=sizes)) as (workers, _, _):
+
+        def begun(seeds: NDArray[np.int64], shard: Member) -> PersonalizedIterate:
+            context = shard.internals.queries
+            of = Seeds.of(shard.graph.ids.limit, seeds)
+            workspace = context.pool.take()
+            return PersonalizedIterate(
+                context.graph, workspace, context.options, of, context.vertices
+            )
+
+        for last, fits in ((5, True), (6, False)):  # an even one is one more of the first shard
+            each = [partial(begun, np.array([0, 2, 4, last]), shard) for shard in workers.shards]
+            iterates = workers.together(each, [()] * 2)
+            assert [len(iterate.positions) for iterate in iterates] == ([3, 1] if fits else [4, 0])
+            assert [iterate.dense for iterate in iterates] == [not fits] * 2
 
 
 @pytest.mark.parametrize("during", ["refresh", "query", "between", "batch"])
@@ -341,30 +344,30 @@ def test_a_first_solve_that_shards_forgot_is_done_again() -> None:
 def test_memory_that_is_short_on_one_shard_concerns_one_query() -> None:
     names = ("a", "b", "c")
     with rings(*names) as (workers, one, engine):
-        workspace, asked = Entry._room, count()
-
-        def short(kept: Entry, query: Query) -> Workspace:
-            if 4 in query.query.seeds.vertices and next(asked) == 0:  # of "b", on one shard
-                raise MemoryError
-            return workspace(kept, query)
-
-        for each in (one, engine):
-            each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)]))
-        device = workers.shards[1].graph.backend.device
+        device, refused = workers.shards[1].graph.backend.device, list[str]()
         assert isinstance(device, TestDevice)
-        device.available = 1_000
-        with patch("liverank_gpu.personalized.watched.Entry._room", short):
-            engine.refresh_watched()
-        for name in ("a", "c"):
+
+        def refuse(purpose: str) -> None:
+            if purpose == "a personalized vector" and not refused:
+                refused.append(purpose)
+                raise OutOfMemory(purpose, 10, 5)
+
+        # the first query that follows has the workspace of all grow
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(1, 3), (5, 7), (9, 11)], vertices=2_000))
+        device.available, device.allocating = 1_000, refuse
+        engine.refresh_watched()
+        assert refused
+        for name in ("b", "c"):
             assert_certified(one, ring_query("abc".index(name)), engine.watched(name))
         with pytest.raises(
-            OutOfMemory, match=r"the watched query 'b' needs [0-9,]+ bytes; 1,000 are"
+            OutOfMemory, match=r"the watched query 'a' needs [0-9,]+ bytes; 1,000 are"
         ):
-            engine.watched("b")
-        before = engine.watched("a").vertices
-        with pytest.raises(OutOfMemory, match="the watched query 'a' needs"):
-            engine.watch("a", ring_query(1))
+            engine.watched("a")
+        before = engine.watched("b").vertices
+        with pytest.raises(OutOfMemory, match="the watched query 'b' needs"):
+            engine.watch("b", ring_query(0))
         device.available = None
         # nothing was reset, and what was short is solved again
         assert_all_right(one, engine, *names)
-        assert engine.watched("a").vertices is before
+        assert engine.watched("b").vertices is before
