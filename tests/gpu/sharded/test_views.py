@@ -309,6 +309,9 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             with pytest.raises(MemoryError, match="changing"):
                 engine.put_view("few", other)
             workers.ask = lambda asked: asked
+            # neither goes on with what the other may not have
+            workers.everywhere("call_kept", "remove", "view", "nothing")
+            assert [shard.memory()["personalized"] for shard in workers.shards] == [0, 0]
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         if during == "batch":
             following = failing(workers, Perturb, 2, RuntimeError("following"))
