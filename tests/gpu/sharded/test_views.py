@@ -333,6 +333,25 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             assert_read(engine, name, view)
 
 
+@pytest.mark.parametrize("method", ["solve", "bring"])
+def test_an_error_of_one_shard_makes_all_forget_their_views(method: str) -> None:
+    with graph("uniform") as (workers, engine, _):
+        engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
+        registration = engine.register("it", ViewQuery(None, None, 1e-9, 0.9))
+        asked: Any = ("bring", "view", engine.new_number(), {}, None, "batch", {})
+
+        def call() -> None:
+            while method == "solve":
+                registration.step()
+            workers.everywhere("call_kept", *asked)
+
+        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+            call()
+        workers.everywhere("call_kept", "remove", "view", "nothing")
+        assert [shard.memory()["personalized"] for shard in workers.shards] == [0, 0]
+        engine.close(registration)
+
+
 def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
     """Others stay. What is left of the attempt makes no shard walk a graph that others have not."""
     with graph("few") as (workers, engine, views):
