@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
@@ -97,11 +98,13 @@ def divided(engine: Engine, way: str) -> Iterator[None]:
         groups[1:-1] = graph.vertices
         return Rows(device.xp.concatenate([everything, everything]), groups)
 
+    no_lists = replace(graph.backend.sizes, affected_edges=-1)
+    without_lists = replace(graph.backend, sizes=no_lists)
     selecting = {NOT_PARTITIONED: SELECTING, BY_IN_DEGREE: SELECTING[2:]}.get(way, ())
     with (
         patch.object(PackedCsr, "partition", rows_of),
         patch.dict(device.kernels["published"], _selecting(device, selecting)),
-        patch.object(graph.backend.sizes, "affected_edges", -1),
+        patch.object(graph, "backend", without_lists),
     ):
         yield
 

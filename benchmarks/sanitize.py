@@ -357,8 +357,8 @@ def checked(tool: str, part: str, device: str) -> dict[str, Any]:
 
 
 def check_all(tools: Sequence[str], results: Path) -> None:
-    """All parts under these tools, on the devices that are visible in turn, and the record of what
-    was found.
+    """All parts under these tools, on the devices of CUDA_VISIBLE_DEVICES in turn, or on the
+    first, and the record of what was found.
     """
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
     parts = zip(product(tools, PARTS), cycle(devices), strict=False)

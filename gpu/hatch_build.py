@@ -96,7 +96,9 @@ def built_in_programs() -> Path:
     path, known = BUILD / "built_in_programs.cpp", BUILD / "built_in_programs.sha256"
     if not (path.exists() and known.exists() and known.read_text() == made_of):
         command = [sys.executable, "-P", "-c", _BUILT_IN]
-        environment = {**os.environ, "PYTHONPATH": str(ENGINE.parent)}
+        # pip has what a build needs in PYTHONPATH
+        search = [str(ENGINE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
         done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
         for target, content in ((path, done.stdout), (known, made_of.encode())):
             partial = target.with_suffix(f".{os.getpid()}")

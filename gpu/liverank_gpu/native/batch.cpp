@@ -127,9 +127,10 @@ int64 row_at(const Span<int64>& work, int64 rows, int64 unit) {
     return std::upper_bound(work.data, work.data + rows, unit) - work.data - 1;
 }
 
-// A set of neighbours, and of some others: few of these while it has up to 4,096.
+// A set of neighbours, and of some others: few of these while it has up to 4,096, and all where it would have too many.
 class Filter {
     static constexpr int WIDTH = 16;
+    static constexpr int64 MANY = 1 << WIDTH;
     uint64 words[(1 << WIDTH) / 64];
     int shift;
 
@@ -140,6 +141,10 @@ class Filter {
     Filter(const int* first, const int* end) {
         const int width = std::clamp<int>(std::bit_width(static_cast<uint64>(end - first)) + 4, 6, WIDTH);
         shift = 64 - width;
+        if (end - first > MANY) {
+            std::fill_n(words, MANY / 64, ~uint64{0});
+            return;
+        }
         std::fill_n(words, (1 << width) / 64, 0);
         for (; first < end; ++first) words[bit_of(*first) / 64] |= uint64{1} << bit_of(*first) % 64;
     }

@@ -405,6 +405,7 @@ class ShardGraph(DynamicGraph):
             needed = large.bytes_needed(self._vertex_bytes)
             self.in_pages.require(batch_purpose(large.operations, rows), needed)
             reserve(rows)
+            self.trim()
             prepared = large.load(needed)
         else:
             keys = None if replicated else router.route(arcs, self.ids.limit)

@@ -87,7 +87,8 @@ AS_RECOGNISED = WantedColumns()
 
 
 def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeList:
-    """The edges of a file, which is held in memory uncompressed while it is read.
+    """The edges of a file, which is held in memory uncompressed while it is read, but for Parquet
+    with integer keys.
 
     path    ``-`` is stdin
     wanted  its time overrides the rules above, for text, Parquet and Arrow
@@ -366,12 +367,12 @@ def _integers_of_parquet(path: Path, wanted: WantedColumns) -> EdgeList | None:
     for one that is refused.
     """
     try:
-        if not path.is_file():
+        if path == STDIN or not path.is_file():
             return None
         with _parquet_file(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
             places = _places_in(path, schema, wanted)
-            has_both = len(schema) > 1 and rows > 0
+            has_both = len(schema) > 1 and rows > 0 and len({*schema.names}) == len(schema)
             if not has_both or places.time is not None or not _are_integers(schema, places):
                 return None
             columns = [np.empty(rows, np.int64), np.empty(rows, np.int64)]

@@ -281,8 +281,10 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_table_without_keys_or_times_is_refused(tmp_path: Path) -> None:
-    def message(**columns: pa.Array) -> str:
-        pyarrow.parquet.write_table(pa.table(columns), tmp_path / "a")
+    def message(names: str = "", **columns: pa.Array) -> str:
+        table = pa.table(columns)
+        table = table.rename_columns(names.split()) if names else table
+        pyarrow.parquet.write_table(table, tmp_path / "a")
         with pytest.raises(EdgeListError) as caught:
             read_edge_list(tmp_path / "a")
         return caught.value.message
@@ -290,6 +292,8 @@ def test_a_table_without_keys_or_times_is_refused(tmp_path: Path) -> None:
     one, word = pa.array([1]), pa.array(["a"])
     assert message(source=one) == "expected at least two columns and one row, got 1 and 1"
     assert message(source=word, target=pa.array([""])) == "column 'target' has a row without a key"
+    twice = message("source target target", source=one, target=one, other=one)
+    assert twice.startswith("cannot be read: Multiple matches for FieldRef.Name(target)")
     floats = message(source=one, target=pa.array([1.0], pa.float32()))
     expected = "expected a column of strings or integers below 2**63, got float"
     assert floats == f"column 'target' does not hold keys: {expected}"
