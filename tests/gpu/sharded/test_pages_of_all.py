@@ -232,5 +232,8 @@ def test_a_warm_up_builds_pages_that_follow_a_batch(weighted: bool) -> None:
     assert backend.pages is not None
     called.build.side_effect, called.follow.side_effect = backend.pages.build, backend.pages.follow
     backend = with_pages(backend, build=called.build, follow=called.follow)
-    dask_shard.warm_up(Options(weighted=weighted), backend)
+    # the rest takes long
+    merging = instead(backend.rebuild, merge=Mock(side_effect=RuntimeError("what comes next")))
+    with pytest.raises(RuntimeError, match="what comes next"):
+        dask_shard.warm_up(Options(weighted=weighted), replace(backend, rebuild=merging))
     assert [name for name, *_ in called.method_calls] == ["build", "follow"]
