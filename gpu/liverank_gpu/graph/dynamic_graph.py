@@ -274,7 +274,7 @@ class DynamicGraph(RankedGraph):
         )
 
     def trim(self) -> None:
-        """Frees the memory that large batches have left for those behind them."""
+        """Frees scratch memory of large batches, which was kept for batches that follow."""
         self._workspaces.trim()
 
     def scale_rows(self) -> None:

@@ -66,8 +66,9 @@ _BELOW_ALL = -1.0
 
 
 _MOST_PAIRS, _LEAST_PAIRS, _PAIRS_OF_BATCH = 1 << 21, 1 << 10, 1 << 19
-"""Pairs of a message, at most: 32 MiB, which take 150 µs at 224 GB/s, less than another exchange;
-and at least; and after a batch. A shard of few vertices gets fewer: as many as in a candidate list.
+"""The most pairs of a message in a round of a push: 32 MiB, which take 150 µs at 224 GB/s, less
+than another exchange; the least; and those of a message after a batch. A shard of few vertices has
+room for fewer: as many as in a candidate list.
 """
 
 _NOTHING = ResidualDelta()

@@ -67,7 +67,7 @@ class ReusedValues:
         self._spare: SharedValues | None = None
 
     def next(self, length: int) -> SharedValues:
-        """For at least so many. It is for one caller until `filled`, or for ever."""
+        """Memory for at least so many. Nobody else gets it before `filled` is called."""
         spare, self._spare = self._spare, None
         return spare if spare and spare.length >= length else SharedValues(length)
 

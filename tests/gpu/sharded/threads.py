@@ -27,7 +27,7 @@ class _Meeting:
     """Where the threads exchange arrays. The one that holds `turn` computes."""
 
     def __init__(self, size: int) -> None:
-        # where one goes another way than the others, they do not wait for ever
+        # where one calls other operations than the others, they end too
         self.barrier = threading.Barrier(size, timeout=300.0)
         self.parts: list[Sequence[NDArray[np.generic]]] = [()] * size
         self.turn = threading.Lock()
