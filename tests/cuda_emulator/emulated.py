@@ -26,6 +26,14 @@ MEMORY = 8 << 30
 """Bytes of the emulated device."""
 
 
+def empty(shape: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """As numpy.empty, but what nobody wrote is seen when it is used: an index is out of bounds, a
+    sum overflows or is no number.
+    """
+    is_integer = np.issubdtype(dtype, np.integer)
+    return np.full(shape, np.iinfo(dtype).max if is_integer else np.nan, dtype)
+
+
 class Pool:
     """As cupy.cuda.MemoryPool. The arrays of `empty` have their memory from here, as long as they
     or views of them are used; what other operations return does not count.
@@ -35,7 +43,7 @@ class Pool:
         self._used = self._limit = 0
 
     def empty(self, shape: Any, dtype: Any = np.float64) -> NDArray[Any]:
-        array = np.empty(shape, dtype)
+        array = empty(shape, dtype)
         if self._used + array.nbytes > (self._limit or MEMORY):
             raise MemoryError(f"{array.nbytes} bytes, beside {self._used}")
         self._used += array.nbytes
@@ -129,8 +137,16 @@ def counting_backend() -> Backend:
     """The same on a device of its own, whose arrays count: see Pool."""
     pool = Pool()
     memory = PooledMemory(pool, lambda: MEMORY - pool.used_bytes())
-    xp = SimpleNamespace(**vars(np) | {"empty": pool.empty})
-    return make_backend(replace(emulated_device(), xp=xp, memory=memory))
+    return make_backend(replace(emulated_device(), xp=_numpy(pool.empty), memory=memory))
+
+
+def _numpy(empty: Callable[..., NDArray[Any]]) -> SimpleNamespace:
+    """NumPy, whose uninitialised arrays are made by `empty`."""
+
+    def empty_like(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+        return empty(array.shape, dtype or array.dtype)
+
+    return SimpleNamespace(**vars(np) | {"empty": empty, "empty_like": empty_like})
 
 
 def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device:
@@ -143,7 +159,7 @@ def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device
         return CpuLoader(order, source=lambda _: text, names=lambda _: expressions)(name)
 
     return Device(
-        xp=np,
+        xp=_numpy(empty),
         load=CpuLoader(order, source=_source),
         compile=compiled,
         to_device=lambda source, target: np.copyto(target, source),

@@ -624,6 +624,7 @@ __global__ void __launch_bounds__(BLOCK, 2) plan_again(
 
 __device__ __forceinline__ void move_rows(const Side& side, int64 block) {
     const int64 rows = side.counters[Counter::ROWS];
+    if (rows == 0) return;
     int4* const entries = (int4*)side.column_indices;
     float4* const weights = (float4*)side.slot_weights;
     const auto begins = [&](int64 row) { return side.move_work[row]; };
