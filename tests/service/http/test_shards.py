@@ -235,6 +235,7 @@ def test_solves_are_traced_and_end_when_places_are_proven(sharded: Server) -> No
 
 
 def test_the_shards_are_described(sharded: Server) -> None:
+    sharded.http.post(f"{PATH}/batches", json={"insert": EDGES}).raise_for_status()
     document = sharded.http.get(PATH).json()
     assert document["backend"] == "cpu"
     assert document["memory"]["shards"] > 0
