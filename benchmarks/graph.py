@@ -1,16 +1,20 @@
-"""The dynamic graph: time and memory of loads, batches and sweeps.
+"""The dynamic graph: time and memory of loads and batches; and of weighted edges, beside the same
+edges without weights.
 
     python -m benchmarks.graph --backend cuda --scale 26 --long
-    python -m benchmarks.graph --backend cpu --scale 20
+    python -m benchmarks.graph --backend cuda --scale 24 --weights
 
 The graph is R-MAT with shuffled labels. Batches are 80 % insertions, between vertices drawn
 uniformly, and 20 % deletions of edges drawn uniformly. Times are those of the host, from a call to
 an idle device, so that counts have been read back. Batches of 1,000 and 10,000 come from the host;
-loads and batches of 10,000,000 are on the device.
+loads and batches of 10,000,000 are on the device. Graphs with and without weights get the same
+batches in turns, and have a record of their own, weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,21 +22,24 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, shuffled_rmat
-from benchmarks.timing import timed
+from benchmarks.timing import in_turns, timed
+from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.csr import Csr, GraphView, Rows
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import Slots
-from liverank_gpu.operations.sweeps import ComputeResidual
-from liverank_gpu.types import EdgeBatch, VertexOrder
+from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
 """Of the graph that shows how the time of a batch grows with the graph: 1e7 edges."""
 
 SMALL, MIDDLE, LARGE = 1_000, 10_000, 10_000_000
 """Sizes of batches."""
+
+REPEATS = 21
+"""Of each figure of weights."""
+
+Note = Callable[[str, Any], None]
 
 
 class Stream:
@@ -67,12 +74,13 @@ class Stream:
 def spread(milliseconds: list[float]) -> dict[str, float]:
     """Mean, median, 95th percentile and maximum."""
     times = np.array(milliseconds)
-    return {
-        "mean_ms": round(float(times.mean()), 4),
-        "median_ms": round(float(np.median(times)), 4),
-        "p95_ms": round(float(np.quantile(times, 0.95)), 4),
-        "largest_ms": round(float(times.max()), 4),
+    found = {
+        "mean_ms": times.mean(),
+        "median_ms": np.median(times),
+        "p95_ms": np.quantile(times, 0.95),
+        "largest_ms": times.max(),
     }
+    return {name: round(float(value), 4) for name, value in found.items()}
 
 
 def run_batches(graph: DynamicGraph, batches: list[EdgeBatch]) -> list[float]:
@@ -85,9 +93,7 @@ def run_batches(graph: DynamicGraph, batches: list[EdgeBatch]) -> list[float]:
     return [timed(graph.backend.device, partial(one, batch))[0] for batch in batches]
 
 
-def loaded(
-    backend: Backend, scale: int, edges: int, order: VertexOrder = "auto"
-) -> tuple[DynamicGraph, Stream, dict[str, Any]]:
+def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stream, dict[str, Any]]:
     """A graph of R-MAT edges on the device, and time and memory of its load."""
     sources, targets = shuffled_rmat(backend, scale, edges)
     pool = None
@@ -95,7 +101,7 @@ def loaded(
         pool = backend.xp.get_default_memory_pool()
         pool.free_all_blocks()
         before = pool.total_bytes()
-    graph = DynamicGraph(backend, "uniform", order)
+    graph = DynamicGraph(backend, "uniform")
     batch = EdgeBatch(sources, targets, vertices=1 << scale)
     milliseconds, _ = timed(backend.device, lambda: graph.apply(batch))
     slots = (graph.outgoing.csr.column_indices, graph.incoming.csr.column_indices)
@@ -114,95 +120,20 @@ def loaded(
     return graph, Stream(backend, sources, targets, 1 << scale), figures
 
 
-def sweep_ms(graph: DynamicGraph, incoming: tuple[Csr, Rows] | None = None) -> float:
-    """Median milliseconds of a sweep that computes a residual.
-
-    incoming  in-lists to read instead of the graph's own
-    """
-    backend, xp, vertices = graph.backend, graph.backend.xp, graph.vertices
-    values, contributions = xp.ones(vertices), xp.full(vertices, 0.1)
-    residual = xp.empty(vertices)
-    view, rows = graph.view, graph.in_rows()
-    if incoming is not None:
-        csr, rows = incoming
-        view = GraphView(
-            vertices, view.edges, view.outgoing, csr, view.loop, view.degree, view.longest_row
-        )
-
-    def one() -> None:
-        arrays = (values, contributions, 0.15, 0.85, residual)
-        backend.run(ComputeResidual(view, rows, *arrays))
-
-    times = [timed(backend.device, one)[0] for _ in range(10)]
-    return round(float(np.median(times[1:])), 4)
-
-
-def packed_rows(graph: DynamicGraph) -> tuple[Csr, Rows]:
-    """A copy of the in-lists packed without slack, in a fresh partition."""
-    backend, csr, slots = graph.backend, graph.incoming.csr, graph.incoming.packed
-    allocate, vertices = backend.device.allocate, graph.vertices
-    starts = allocate("packed rows", vertices, np.int64)
-    capacities = allocate("packed rows", vertices, np.int32)
-    column_indices = allocate("packed rows", slots, np.int32)
-    backend.rebuild.pack_rows(csr.row_lengths, 0, starts, capacities)
-    backend.rebuild.copy_rows(csr, starts, slots, Slots(column_indices))
-    return Csr(starts, csr.row_lengths, column_indices), fresh_partition(graph)
-
-
-def fresh_partition(graph: DynamicGraph) -> Rows:
-    """All in-lists, partitioned by their present lengths; the graph keeps its own partition."""
-    allocate, vertices = graph.backend.device.allocate, graph.vertices
-    order = allocate("partition", vertices, np.int32)
-    degree_bins = allocate("partition", vertices, np.uint8)
-    lengths = graph.incoming.csr.row_lengths
-    return Rows(order, graph.backend.rebuild.partition(lengths, order, degree_bins))
-
-
-def sweeps(graph: DynamicGraph) -> dict[str, float]:
-    """A sweep over the rows as they are, and over packed ones."""
-    slack = sweep_ms(graph)
-    packed = sweep_ms(graph, packed_rows(graph))
-    return {"slack_ms": slack, "packed_ms": packed, "ratio": round(slack / packed, 4)}
-
-
-def main() -> None:
-    parser = harness.parser("loads, batches and sweeps of the dynamic graph", backends=True)
-    parser.add_argument("--scale", type=int, default=20)
-    parser.add_argument("--long", action="store_true", help="10,000 batches more, and the drift")
-    arguments = parser.parse_args()
-    backend = backend_named(arguments.backend)
-    figures: dict[str, Any] = {}
-
-    def note(name: str, value: Any) -> None:
-        figures[name] = value
-        print(name, value, flush=True)
-
-    small_scale = min(SMALL_SCALE, arguments.scale)
+def plain(backend: Backend, scale: int, is_long: bool, note: Note) -> None:
+    """Loads and batches; growth with the graph, and drift through many batches."""
+    small_scale = min(SMALL_SCALE, scale)
     small, stream, _ = loaded(backend, small_scale, SMALL_EDGES_PER_VERTEX << small_scale)
     run_batches(small, stream.host_batches(SMALL, 20))
     little = spread(run_batches(small, stream.host_batches(SMALL, 100)))
     note("batch of 1,000 on a small graph", {"edges": small.edges, **little})
     del small, stream
-
-    edges = EDGES_PER_VERTEX << arguments.scale
-    graph, stream, figure = loaded(backend, arguments.scale, edges, "given")
-    note("load in the order given", figure)
-    given_ms = sweep_ms(graph)
-    note("sweep in the order given, ms", given_ms)
-    del graph, stream
-
-    graph, stream, figure = loaded(backend, arguments.scale, edges)
+    graph, stream, figure = loaded(backend, scale, EDGES_PER_VERTEX << scale)
     note("load", figure)
-    note("by degree", not graph.permutation.is_identity)
-    note(
-        "sweep in the order given over that in the order chosen",
-        round(given_ms / sweep_ms(graph), 3),
-    )
-    note("sweep after load", sweeps(graph))
     fresh = spread(run_batches(graph, stream.host_batches(SMALL, 100)))
     note("batch of 1,000", fresh)
     note("growth, median", round(fresh["median_ms"] / little["median_ms"], 3))
-    if arguments.long:
+    if is_long:
         run_batches(graph, stream.host_batches(SMALL, 10_000))
         times = run_batches(graph, stream.host_batches(SMALL, 100))
         note("batch of 1,000 after 10,000", spread(times))
@@ -210,7 +141,6 @@ def main() -> None:
         note("batch of 10,000, first 100", spread(times[:100]))
         note("batch of 10,000, last 100", spread(times[-100:]))
         note("drift, median", round(float(np.median(times[-100:]) / np.median(times[:100])), 3))
-        note("sweep after batches", sweeps(graph))
         pause, _ = timed(backend.device, lambda: graph.incoming.pack(NO_CHANGES))
         note("packing one direction, ms", round(pause, 3))
     if backend.name == "cuda":
@@ -219,7 +149,80 @@ def main() -> None:
         note("batch of 10,000,000, ms", [round(time, 2) for time in times])
         note("updates a second", round(1e3 * LARGE / float(np.median(times))))
     note("memory after", graph.memory())
-    harness.record("graph", backend.name, figures, arguments.results)
+
+
+def weighted(backend: Backend, scale: int, note: Note) -> None:
+    """A sweep, a batch of 1,000, and memory, with weights and without."""
+    vertices, edges = 1 << scale, EDGES_PER_VERTEX << scale
+    sources, targets = shuffled_rmat(backend, scale, edges)
+    generator = np.random.default_rng(3)
+    weights = backend.device.to_device(generator.lognormal(size=edges).astype(np.float32))
+    engines: dict[str, Engine] = {}
+    for kind, given in (("unweighted", None), ("weighted", weights)):
+        engine = engines[kind] = Engine(Options(weighted=given is not None), backend)
+        batch = EdgeBatch(sources, targets, vertices=vertices, weights=given)
+        milliseconds, _ = timed(backend.device, partial(engine.apply, batch))
+        note(f"load, {kind}, s", round(1e-3 * milliseconds, 3))
+        note(f"first solve, {kind}, sweeps", engine.update().iterations)
+        memory = engine.memory()
+        lists = sum(memory[part] for part in ("out-lists", "in-lists", "slack"))
+        note(f"memory, {kind}, bytes an edge", round(lists / engine.edges, 3))
+    note("edges", engine.edges)
+    buffers = ContributionBuffers.allocate(backend, vertices)
+    pending: dict[str, Iterator[EdgeBatch]] = {}
+
+    def sweep(kind: str) -> None:
+        iterate = engines[kind].internals.iterate
+        iterate.quantize(buffers)
+        iterate.sweep(buffers)
+
+    def residual(kind: str) -> None:
+        engines[kind].internals.iterate.recompute_residual()
+
+    def mutate(kind: str) -> None:
+        engines[kind].apply(next(pending[kind]))
+
+    def solve(kind: str) -> None:
+        mutate(kind)
+        engines[kind].update()
+
+    stream = Stream(backend, sources, targets, vertices)
+    for name, work in (
+        ("quantize and sweep, ms", sweep),
+        ("residual, ms", residual),
+        ("batch of 1,000, mutate, ms", mutate),
+        ("batch of 1,000, mutate and solve, ms", solve),
+    ):
+        batches = stream.host_batches(SMALL, REPEATS + 1)
+        drawn = generator.lognormal(size=len(batches[0].insert_sources)).astype(np.float32)
+        pending["unweighted"] = iter(batches)
+        pending["weighted"] = iter([replace(batch, weights=drawn) for batch in batches])
+        of = {kind: partial(work, kind) for kind in engines}
+        medians = {kind: each for kind, (each, _) in in_turns(backend.device, of, REPEATS).items()}
+        ratio = medians["weighted"] / medians["unweighted"]
+        note(
+            name, {kind: round(ms, 4) for kind, ms in medians.items()} | {"ratio": round(ratio, 3)}
+        )
+
+
+def main() -> None:
+    parser = harness.parser("loads and batches of the dynamic graph", backends=True)
+    parser.add_argument("--scale", type=int, default=20)
+    parser.add_argument("--long", action="store_true", help="10,000 batches more, and the drift")
+    parser.add_argument("--weights", action="store_true", help="weighted beside unweighted edges")
+    given = parser.parse_args()
+    backend = backend_named(given.backend)
+    figures: dict[str, Any] = {}
+
+    def note(name: str, value: Any) -> None:
+        figures[name] = value
+        print(name, value, flush=True)
+
+    if given.weights:
+        weighted(backend, given.scale, note)
+    else:
+        plain(backend, given.scale, given.long, note)
+    harness.record("weights" if given.weights else "graph", backend.name, figures, given.results)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,18 @@
 """Personalized queries: alone, until places are proven, many at once, watched; and push against
-pull. And what it takes to prove the first places of the global ranks after a batch. On real graphs:
-the default against each of its methods, in one request and one by one.
+pull. And what it takes to prove the first places of the global ranks after a batch.
 
 R-MAT is numbered by descending degree. Sources are drawn among the vertices with out-edges: from
 any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
 service does; that is not part of the times, which run from the call to the answer on the host.
 
     python -m benchmarks.personalized --backend cuda --rmat 24 --grid 4096
-    python -m benchmarks.personalized --graphs ../shared/data
-
-The second has a record of its own, personalized-methods. It counts seconds of processor time on
-``cpu``, so that other work on the machine matters little, and those of a clock on ``cuda``; and the
-work of the first turn, as the engine counts it to choose a method
-(liverank_gpu.operations.backend.QueryCosts). All ways to ask take turns, each on an engine of its
-own, which has seen no query before the first turn. A way that takes long is asked once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from time import perf_counter, process_time
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,46 +25,14 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
-from liverank_gpu.personalized.resolve import Method
-from liverank_service.formats.edge_files import read_edge_list
-from liverank_service.formats.edge_list import WantedColumns
 from liverank_service.queries.view import View
-from liverank_service.vertex_keys import KeyTable, VertexTable
+from liverank_service.vertex_keys import VertexTable
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
 MANY = 1_024
 FIRST = 10
 """Places that are to be proven."""
-TOGETHER, TURNS, LONG = 50, 3, 2.0
-"""Queries of a request on a real graph, how often they are asked, and seconds after which a way is
-not asked again.
-"""
-
-NETWORKS: dict[str, str] = {
-    "wiki-Vote": "wiki-Vote/wiki-Vote.txt.zst",
-    "CollegeMsg": "CollegeMsg/CollegeMsg.txt.gz",
-    "bitcoin-otc": "soc-sign-bitcoin/soc-sign-bitcoinotc.csv.zst",
-    "enron": "tgn-ml/ml_enron.txt.zst",
-    "wikipedia": "tgn-ml/ml_wikipedia.txt.zst",
-    "higgs-retweet": "higgs-twitter/higgs-retweet_network.edgelist.gz",
-    "higgs-mention": "higgs-twitter/higgs-mention_network.edgelist.gz",
-    "higgs-reply": "higgs-twitter/higgs-reply_network.edgelist.gz",
-    "gnutella": "p2p-Gnutella31/p2p-Gnutella31.e.zst",
-    "mathoverflow": "sx-mathoverflow/sx-mathoverflow.txt.gz",
-    "askubuntu": "sx-askubuntu-a2q/sx-askubuntu-a2q.txt.gz",
-    "npm": "pkg-deps/npm.2016-08-26.links.bin.zst",
-    "covid-lit": "pkg-deps/covid-lit.2020-03-13.links.bin.zst",
-    "seattle-roads": "osm-roads/seattle-roads.gr.bin.zst",
-    "dblp-2010": "dblp-2010/dblp-2010.txt.zst",
-    "twitter": "ego-twitter-gstest/twitter_e.csv.zst",
-    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
-}
-"""The file of each graph, below the folder of real graphs. Roads have both directions."""
-
-WEIGHTED = {"higgs-retweet", "higgs-mention", "higgs-reply"}
-"""Those whose third column is a weight: they are asked with it, too."""
-
 TRACED = 7
 """Iterations of the traced query."""
 
@@ -329,79 +287,6 @@ def trace(bench: Bench, source: int) -> list[Figures]:
     return rows
 
 
-def real(path: Path, weighted: bool) -> EdgeBatch:
-    """The graph of a file as one batch."""
-    edges = read_edge_list(path, WantedColumns(weight=3 if weighted else None))
-    table = KeyTable("integer" if pa.types.is_integer(edges.sources.type) else "string")
-    ids = table.assign(pa.concat_arrays([edges.sources, edges.targets])).reshape(2, -1)
-    if "roads" in path.name:
-        ids = np.concatenate([ids, ids[::-1]], axis=1)
-    weights = None if edges.weights is None else edges.weights.astype(np.float32)
-    return EdgeBatch(ids[0], ids[1], weights=weights)
-
-
-def ways(backend: Backend, name: str, load: EdgeBatch, target: float) -> Figures:
-    """What 50 queries take by each method, in one request and one by one."""
-    options = Options(weighted=load.weights is not None)
-    sources = np.unique(load.insert_sources)
-    drawn = np.random.default_rng(7).permutation(sources)[:TOGETHER]
-    methods = get_args(Method)
-    engines = {}
-    for method in methods:
-        for together in (True, False):
-            engine = Engine(options, backend)
-            engine.apply(load)
-            engine.update()
-            engines[method, together] = engine
-    clock = process_time if backend.name == "cpu" else perf_counter
-
-    def seconds(engine: Engine, method: str, together: bool) -> float:
-        queries = [_query(int(v), k=FIRST, method=method, target_error=target) for v in drawn]
-        requests = [queries] if together else [[query] for query in queries]
-        backend.device.synchronize()
-        began = clock()
-        for request in requests:
-            engine.personalized_many(request)
-        backend.device.synchronize()
-        return clock() - began
-
-    spent: dict[tuple[str, bool], list[float]] = {way: [] for way in engines}
-    work: dict[tuple[str, bool], float] = {}
-    for _ in range(TURNS):
-        for way, engine in engines.items():
-            if not spent[way] or spent[way][0] < LONG:
-                spent[way].append(seconds(engine, *way))
-                work.setdefault(way, engine.internals.queries.forecast.spent)
-    graph = engines["hybrid", True]
-    figures: Figures = {
-        "graph": f"{name}, weighted" if options.weighted else name,
-        "vertices": graph.vertices,
-        "edges": graph.edges,
-        "target_error": target,
-        "queries": len(drawn),
-    }
-    for part, together in (("together", True), ("alone", False)):
-        times = {method: float(np.median(spent[method, together])) for method in methods}
-        counted = {method: work[method, together] for method in methods}
-        figures[part] = times | {
-            "first": spent["hybrid", together][0],
-            "over_best": times["hybrid"] / min(times["push"], times["pull"]),
-            "work": counted,
-            "work_over_best": counted["hybrid"] / min(counted["push"], counted["pull"]),
-        }
-    print(f"ways: {figures}", flush=True)
-    return figures
-
-
-def on_real_graphs(backend: Backend, folder: Path, names: Sequence[str]) -> Figures:
-    rows = []
-    for name in names:
-        for weighted in (False, True) if name in WEIGHTED else (False,):
-            load = real(folder / NETWORKS[name], weighted)
-            rows += [ways(backend, name, load, target) for target in (1e-4, TARGET)]
-    return {"rows": rows}
-
-
 def main() -> None:
     parser = harness.parser("personalized queries on R-MAT and a grid", backends=True)
     parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
@@ -409,8 +294,6 @@ def main() -> None:
     parser.add_argument("--sources", type=int, default=1_000)
     parser.add_argument("--many", type=int, default=MANY)
     parser.add_argument("--batches", type=int, default=20)
-    parser.add_argument("--graphs", type=Path, help="folder of real graphs")
-    parser.add_argument("--names", nargs="+", choices=NETWORKS, default=[*NETWORKS])
     arguments = parser.parse_args()
 
     backend = backend_named(arguments.backend)
@@ -418,14 +301,9 @@ def main() -> None:
         engine = Engine(Options(weighted=weighted), backend)
         engine.warm_up()
         engine.warm_up_others()
-    if arguments.graphs:
-        figures = on_real_graphs(backend, arguments.graphs, arguments.names)
-        record = (arguments.backend, figures, arguments.results)
-        print(harness.record("personalized-methods", *record))
-        return
     xp = backend.xp
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
-    figures = {"rows": []}
+    figures: Figures = {"rows": []}
     if arguments.grid:
         bench = Bench(f"grid {arguments.grid}", backend, EdgeBatch(*grid(xp, arguments.grid)))
         figures["rows"] += methods(bench, generator, (1,))

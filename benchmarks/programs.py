@@ -4,8 +4,7 @@ Sources are the vertices of the highest out-degree. Peers are timed from their o
 to an array of their answer, programs from the graph on the device to values there. The contenders
 take turns; figures are medians. ``reached_edges`` are the out-edges of the vertices that
 breadth-first search reaches, which is what its edges a second count; ``sweep_milliseconds`` the
-time of a solve from uniform ranks over its sweeps. What each part takes that is no figure, loading
-and first runs, is printed beside.
+time of a solve from uniform ranks over its sweeps. Peers that are not installed are left out.
 
     pip install -e '.[bench]'
     python -m benchmarks.programs --scales 16 18
@@ -13,18 +12,15 @@ and first runs, is printed beside.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from statistics import median
-from time import perf_counter
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
-from benchmarks.timing import timed
+from benchmarks.timing import in_turns
 from liverank_gpu import Answer, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
@@ -87,6 +83,12 @@ def networkit_peers(
     }
 
 
+PEERS: dict[str, Callable[..., dict[str, Peer]]] = {
+    "igraph": igraph_peers,
+    "NetworKit": networkit_peers,
+}
+
+
 def engine_of(backend: Backend, columns: Columns, vertices: int, **options: Any) -> Engine:
     """An engine with the graph loaded."""
     weights = options.pop("weights", None)
@@ -95,46 +97,20 @@ def engine_of(backend: Backend, columns: Columns, vertices: int, **options: Any)
     return engine
 
 
-def measured(
-    backend: Backend, runs: dict[str, Callable[[], Any]], rounds: int
-) -> dict[str, tuple[float, Any]]:
-    """Median milliseconds of each, and its last answer; the first round is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    answers = {}
-    for turn in range(rounds + 1):
-        for name, run in runs.items():
-            milliseconds, answers[name] = timed(backend.device, run)
-            if turn:
-                times[name].append(milliseconds)
-            else:
-                print(f"{name}, first: {milliseconds / 1e3:.1f} s", file=sys.stderr, flush=True)
-    return {name: (median(times[name]), answers[name]) for name in runs}
-
-
-@contextmanager
-def prepared(part: str) -> Iterator[None]:
-    """Says how long a part takes that is not measured."""
-    begun = perf_counter()
-    yield
-    print(f"{part}: {perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
-
-
 def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dict[str, Any]]:
     """A row for each program and mode."""
     vertices = 1 << scale
-    with prepared("edges"):
-        columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX * vertices)
-        xp = backend.xp
-        keys = xp.unique(columns[0].astype(np.int64) << 32 | columns[1])
-        columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
+    columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX * vertices)
+    xp = backend.xp
+    keys = xp.unique(columns[0].astype(np.int64) << 32 | columns[1])
+    columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
     weights = (1 + (keys * 2654435761 >> 7) % 255).astype(np.float32) / 256
     source = int(xp.bincount(columns[0]).argmax())
-    with prepared("engines"):
-        directed = engine_of(backend, columns, vertices)
-        weighted = engine_of(backend, columns, vertices, weights=weights)
-        undirected = engine_of(backend, columns, vertices, directed=False)
-        directed.update("static")
-        result = directed.update("static")  # the first one compiles
+    directed = engine_of(backend, columns, vertices)
+    weighted = engine_of(backend, columns, vertices, weights=weights)
+    undirected = engine_of(backend, columns, vertices, directed=False)
+    directed.update("static")
+    result = directed.update("static")  # the first one compiles
     sweep = 1e3 * result.solve_seconds / result.iterations
     degree = backend.device.to_host(xp.bincount(columns[0], minlength=vertices))
 
@@ -152,12 +128,13 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
     if peers:
         hosted = tuple(backend.device.to_host(each).astype(np.int64) for each in columns)
         given = (hosted, vertices, backend.device.to_host(weights).astype(np.float64), source)
-        for peer, questions in (("igraph", igraph_peers), ("NetworKit", networkit_peers)):
-            with prepared(f"graphs of {peer}"):
-                asked = questions(*given)  # type: ignore[arg-type]
-            for name, question in asked.items():
+        for peer, questions in PEERS.items():
+            if find_spec(peer.lower()) is None:
+                print(f"{peer} left out: not installed", flush=True)
+                continue
+            for name, question in questions(*given).items():
                 runs[f"{name} {peer}"] = question
-    found = measured(backend, runs, rounds)
+    found = in_turns(backend.device, runs, rounds)
     for name in dict.fromkeys(each.split()[0] for each in runs):
         for mode in MODES:
             if f"{name} {mode}" not in found:
@@ -180,9 +157,7 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
             if name == "pagerank":
                 row |= {"sweep_milliseconds": sweep}
             row["peers"] = {
-                peer: found[f"{name} {peer}"][0]
-                for peer in ("igraph", "NetworKit")
-                if f"{name} {peer}" in found
+                peer: found[f"{name} {peer}"][0] for peer in PEERS if f"{name} {peer}" in found
             }
             print(row, flush=True)
             yield row

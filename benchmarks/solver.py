@@ -1,24 +1,25 @@
-"""Whole solves and single sweeps on R-MAT and a grid, at the size of the published figures.
+"""Whole solves, single sweeps and batches on R-MAT and grids, at the size of the published figures.
 
-The engine permutes vertices as it chooses. Each row of batches is 20 batches in a row. A solve is
-as in benchmarks.timing.Solve; rows "from the host to published" are a whole batch. Errors are L1
-distances of the last ranks to a solve to 1e-11.
+    python -m benchmarks.solver --backend cuda --scale 24 --sweep-scale 25 --grid 1024 4096
 
-    python -m benchmarks.solver --backend cuda --scale 24 --sweep-scale 25 --grid 4096
+The engine permutes vertices as it chooses. A solve is as in benchmarks.timing.Solve; rows "from the
+host to published" are a whole batch. Errors are L1 distances of the last ranks to a solve to 1e-11.
+The batches of `auto`, to a target of the same accuracy for each rank whatever the size of the
+graph, have a record of their own, residual: there R-MAT is numbered by descending degree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target
-from benchmarks.timing import TimedEngine, timed
-from liverank_gpu import EdgeBatch, Options
+from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target, rmat_target
+from benchmarks.timing import Solve, TimedEngine, timed
+from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.pagerank.sweeps import sweep_to_target
@@ -30,139 +31,179 @@ TARGETS = (1e-6, 2e-6, 1e-5)
 MOST_SWEEPS = 500
 BATCHES = 20
 
+RMAT_BATCHES, GRID_BATCH = (26, 263, 2_634, 26_342), 10
+"""Sizes of the batches in the record residual."""
 
-class Measured:
-    """The rows of the figures: what was measured, and how."""
+Row = dict[str, Any]
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
 
-    def add(self, what: str, bench: TimedEngine, milliseconds: list[float], **more: Any) -> None:
-        """Adds a row."""
-        row = {
-            "what": what,
-            "edges": bench.engine.edges,
-            "dangling": bench.engine.options.dangling,
-            "median_ms": median(milliseconds),
-            "largest_ms": max(milliseconds),
-            **more,
-        }
-        self.rows.append(row)
-        print(row, flush=True)
+def row(what: str, bench: TimedEngine, milliseconds: list[float], **more: Any) -> Row:
+    """A row of the record solver."""
+    found = {
+        "what": what,
+        "edges": bench.engine.edges,
+        "dangling": bench.engine.options.dangling,
+        "median_ms": median(milliseconds),
+        "largest_ms": max(milliseconds),
+        **more,
+    }
+    print(found, flush=True)
+    return found
 
-    def static(self, bench: TimedEngine) -> None:
-        """Solves from nothing: by sweeps to the target, and by the published stop rule."""
 
-        def solve() -> None:
-            sweep_to_target(bench.iterate, MOST_SWEEPS, from_nothing=True)
+def static(bench: TimedEngine) -> Iterator[Row]:
+    """Solves from nothing: by sweeps to the target, and by the published stop rule."""
 
-        times = [timed(bench.device, solve)[0] for _ in range(10)][5:]
-        bench.engine.update("auto")
-        bound = bench.iterate.error_bound
-        self.add("static, auto", bench, times, error=bench.error(), bound=bound)
-        solves = [bench.batch(EdgeBatch(), "static") for _ in range(3)]
-        self.add(
-            "static, stop rule of the papers",
-            bench,
-            [solve.milliseconds for solve in solves],
-            iterations=solves[-1].iterations,
-            error=bench.error(),
-            bound=solves[-1].error_bound,
-        )
+    def solve() -> None:
+        sweep_to_target(bench.iterate, MOST_SWEEPS, from_nothing=True)
 
-    def stream(
-        self, what: str, bench: TimedEngine, batches: Iterator[EdgeBatch], strategy: str = "auto"
-    ) -> None:
-        """Solves of batches."""
-        bench.batch(EdgeBatch(), "auto")
-        bench.batch(next(batches), strategy)
-        solves = [bench.batch(next(batches), strategy) for _ in range(BATCHES)]
-        self.add(
-            what,
-            bench,
-            [solve.milliseconds for solve in solves],
-            strategy=strategy,
-            target_error=bench.engine.options.target_error,
-            iterations=median(solve.iterations for solve in solves),
-            error=bench.error(),
-            bound=solves[-1].error_bound,
-        )
+    times = [timed(bench.device, solve)[0] for _ in range(10)][5:]
+    bench.engine.update("auto")
+    bound = bench.iterate.error_bound
+    yield row("static, auto", bench, times, error=bench.error(), bound=bound)
+    solves = [bench.batch(EdgeBatch(), "static") for _ in range(3)]
+    yield row(
+        "static, stop rule of the papers",
+        bench,
+        [solve.milliseconds for solve in solves],
+        iterations=solves[-1].iterations,
+        error=bench.error(),
+        bound=solves[-1].error_bound,
+    )
 
-    def whole(self, what: str, bench: TimedEngine, batches: Iterator[EdgeBatch]) -> None:
-        """Batches from the host to published ranks."""
-        engine = bench.engine
 
-        def work() -> None:
-            engine.apply(batch)
-            engine.update("auto")
-            engine.publish()
+def stream(
+    what: str, bench: TimedEngine, batches: Iterator[EdgeBatch], strategy: str = "auto"
+) -> Row:
+    """Solves of batches."""
+    bench.batch(EdgeBatch(), "auto")
+    bench.batch(next(batches), strategy)
+    solves = [bench.batch(next(batches), strategy) for _ in range(BATCHES)]
+    return row(
+        what,
+        bench,
+        [solve.milliseconds for solve in solves],
+        strategy=strategy,
+        target_error=bench.engine.options.target_error,
+        iterations=median(solve.iterations for solve in solves),
+        error=bench.error(),
+        bound=solves[-1].error_bound,
+    )
 
-        times = []
-        for _ in range(BATCHES + 2):
-            batch = next(batches)
-            times.append(timed(bench.device, work)[0])
-        self.add(what, bench, times[2:], target_error=engine.options.target_error)
 
-    def sweeps(self, what: str, bench: TimedEngine) -> None:
-        """One sweep over the residual, and one that computes it from the ranks."""
-        iterate = bench.iterate
-        graph = iterate.graph
-        buffers = ContributionBuffers.allocate(graph.backend, graph.vertices)
-        iterate.quantize(buffers)
-        times = [timed(bench.device, lambda: iterate.sweep(buffers))[0] for _ in range(12)]
-        self.add(f"{what}, of the residual", bench, times[2:])
-        times = [timed(bench.device, iterate.recompute_residual)[0] for _ in range(7)]
-        self.add(f"{what}, of the ranks in float64", bench, times[2:])
+def whole(what: str, bench: TimedEngine, batches: Iterator[EdgeBatch]) -> Row:
+    """Batches from the host to published ranks."""
+    engine = bench.engine
+
+    def work() -> None:
+        engine.apply(batch)
+        engine.update("auto")
+        engine.publish()
+
+    times = []
+    for _ in range(BATCHES + 2):
+        batch = next(batches)
+        times.append(timed(bench.device, work)[0])
+    return row(what, bench, times[2:], target_error=engine.options.target_error)
+
+
+def sweeps(what: str, bench: TimedEngine) -> Iterator[Row]:
+    """One sweep over the residual, and one that computes it from the ranks."""
+    iterate = bench.iterate
+    buffers = ContributionBuffers.allocate(iterate.graph.backend, iterate.graph.vertices)
+    iterate.quantize(buffers)
+    times = [timed(bench.device, lambda: iterate.sweep(buffers))[0] for _ in range(12)]
+    yield row(f"{what}, of the residual", bench, times[2:])
+    times = [timed(bench.device, iterate.recompute_residual)[0] for _ in range(7)]
+    yield row(f"{what}, of the ranks in float64", bench, times[2:])
+
+
+def followed(name: str, size: int, bench: TimedEngine, solves: list[Solve]) -> Row:
+    """A row of the record residual."""
+    times = [solve.milliseconds for solve in solves]
+    found = {
+        "graph": name,
+        "vertices": bench.engine.vertices,
+        "edges": bench.engine.edges,
+        "batch_size": size,
+        "batches": len(solves),
+        "target_error": bench.engine.options.target_error,
+        "mean_ms": fmean(times),
+        "median_ms": median(times),
+        "largest_ms": max(times),
+        "mean_perturbation_ms": fmean(solve.perturbation for solve in solves),
+        "mean_iterations": fmean(solve.iterations for solve in solves),
+        "mean_touched_vertices": fmean(solve.touched_vertices for solve in solves),
+        "mean_error_bound": fmean(solve.error_bound for solve in solves),
+        "converged": all(solve.converged for solve in solves),
+        "last_error": bench.error(),
+    }
+    print(found, flush=True)
+    return found
 
 
 def main() -> None:
-    parser = harness.parser("whole solves and single sweeps", backends=True)
+    parser = harness.parser("whole solves, single sweeps and batches", backends=True)
     parser.add_argument("--scale", type=int, default=16)
     parser.add_argument("--sweep-scale", type=int, default=17)
-    parser.add_argument("--grid", type=int, default=512, help="side")
+    parser.add_argument("--grid", type=int, nargs="+", default=[512], help="sides")
+    parser.add_argument("--batches", type=int, default=100, help="of the record residual")
     arguments = parser.parse_args()
-    backend = backend_named(arguments.backend)
+    backend, scale = backend_named(arguments.backend), arguments.scale
     xp, to_host = backend.xp, backend.device.to_host
     generator, random = np.random.default_rng(7), xp.random.default_rng(7)
-    measured = Measured()
+    solves: list[Row] = []
+    follows: list[Row] = []
+    Engine(backend=backend).warm_up()
 
-    def loaded(scale: int, options: Options) -> tuple[TimedEngine, Drawn]:
-        graph = drawn_rmat(xp, random, scale)
-        bench = TimedEngine(options, backend)
+    def loaded(graph: Drawn, **options: Any) -> TimedEngine:
+        bench = TimedEngine(Options(**options), backend)
         bench.batch(graph.load)
-        return bench, graph
+        return bench
 
-    name = f"R-MAT {arguments.scale}"
-    bench, graph = loaded(arguments.scale, Options(dangling="self-loop"))
-    measured.static(bench)
+    def follow(name: str, graph: Drawn, bench: TimedEngine, size: int) -> None:
+        batches = graph.batches(generator, size, to_host)
+        found = [bench.batch(next(batches)) for _ in range(10 + arguments.batches)]
+        follows.append(followed(name, size, bench, found[10:]))
+
+    name, graph = f"R-MAT {scale}", drawn_rmat(xp, random, scale)
+    bench = loaded(graph, dangling="self-loop")
+    solves += static(bench)
     for target in TARGETS:
         bench.set_target(target)
         for fraction in FRACTIONS:
             batches = graph.batches(generator, round(fraction * bench.engine.edges), to_host)
-            measured.stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches)
+            solves.append(stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches))
     bench.set_target(Options().target_error)
     batches = graph.batches(generator, round(1e-4 * bench.engine.edges), to_host)
     for strategy in ("dynamic-frontier", "dynamic-frontier-prune", "naive-dynamic"):
-        measured.stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy)
-    del bench, graph, batches
-
-    bench, graph = loaded(arguments.scale, Options())
-    measured.static(bench)
+        solves.append(stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy))
+    del bench
+    bench = loaded(graph)
+    solves += static(bench)
     batches = graph.batches(generator, 1000, to_host)
-    measured.whole(f"{name}, 1,000 edges from the host to published", bench, batches)
+    solves.append(whole(f"{name}, 1,000 edges from the host to published", bench, batches))
     del bench, graph, batches
 
-    bench, graph = loaded(arguments.sweep_scale, Options())
-    measured.sweeps(f"R-MAT {arguments.sweep_scale}, one sweep", bench)
-    del bench, graph
+    bench = loaded(drawn_rmat(xp, random, arguments.sweep_scale))
+    solves += sweeps(f"R-MAT {arguments.sweep_scale}, one sweep", bench)
+    del bench
 
-    graph = drawn_grid(xp, random, arguments.grid)
-    bench = TimedEngine(Options(target_error=grid_target(arguments.grid)), backend)
-    bench.batch(graph.load)
-    batches = graph.batches(generator, 10, to_host)
-    measured.stream(f"grid {arguments.grid}, 10 edges", bench, batches)
-    measured.whole(f"grid {arguments.grid}, 10 edges from the host to published", bench, batches)
-    print(harness.record("solver", arguments.backend, measured.rows, arguments.results))
+    for side in arguments.grid:
+        name, graph = f"grid {side}", drawn_grid(xp, random, side)
+        bench = loaded(graph, target_error=grid_target(side))
+        follow(name, graph, bench, GRID_BATCH)
+        batches = graph.batches(generator, GRID_BATCH, to_host)
+        solves.append(stream(f"{name}, 10 edges", bench, batches))
+        solves.append(whole(f"{name}, 10 edges from the host to published", bench, batches))
+        del bench, graph, batches
+
+    name, graph = f"R-MAT {scale}", drawn_rmat(xp, random, scale, by_degree=True)
+    bench = loaded(graph, target_error=rmat_target(scale))
+    for size in RMAT_BATCHES:
+        follow(name, graph, bench, size)
+    for suite, rows in (("solver", solves), ("residual", follows)):
+        print(harness.record(suite, arguments.backend, rows, arguments.results))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
@@ -36,6 +36,21 @@ def timed_median(
     """The median of the milliseconds of so many calls, and what the last one returned."""
     found = [timed(device, work) for _ in range(repeats)]
     return median(milliseconds for milliseconds, _ in found), found[-1][1]
+
+
+def in_turns(
+    device: DeviceOperations, works: Mapping[str, Callable[[], Answer]], repeats: int
+) -> dict[str, tuple[float, Answer]]:
+    """The median milliseconds of each, and what its last call returned. They take turns, so that
+    other work on the machine affects all of them alike; the first turn is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in works}
+    answers = {}
+    for _ in range(repeats + 1):
+        for name, work in works.items():
+            milliseconds, answers[name] = timed(device, work)
+            times[name].append(milliseconds)
+    return {name: (median(each[1:]), answers[name]) for name, each in times.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,6 @@ DEEP = (
     "tests/benchmarks/test_device_memory.py",
     "tests/benchmarks/test_papers.py::test_a_kernel_that_selects",
     "tests/benchmarks/test_papers.py::test_each_way_of_dividing",
-    "tests/benchmarks/test_profile.py",
     # long streams, and what waits
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-kept-False",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-none",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
-from benchmarks.tables import engine, kernels, papers, sahu, service, shards, wang
+from benchmarks.tables import engine, papers, service
 from benchmarks.tables.common import Record, figures_and_values
 from benchmarks.tables.summaries import SUMMARIES
 
@@ -31,54 +31,40 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
-    "continued": engine.continued,
     "crash": service.crash,
     "cuppa": papers.cuppa,
-    "device-memory": shards.device_memory,
+    "device-memory": engine.device_memory,
     "durability": figures_and_values,
     "feed": figures_and_values,
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,
     "load": service.load,
-    "long-stream": figures_and_values,
     "mutation": service.mutation,
     "out-of-core": engine.out_of_core,
     "overload": service.overload,
     "peers": engine.peers,
     "personalized": engine.personalized,
-    "personalized-methods": engine.personalized_methods,
     "personalized-http": service.personalized_http,
     "preferential-attachment": papers.preferential_attachment,
-    "profile": kernels.profile,
     "programs": engine.programs,
-    "push-costs": engine.push_costs,
     "residual": engine.residual,
     "retrieval": service.retrieval,
-    "sahu": sahu.sahu,
-    "sanitize": kernels.sanitize,
+    "sahu": papers.sahu,
+    "sanitize": engine.sanitize,
     "schema": service.schema,
-    "shard-checkpoints": shards.checkpoints,
-    "shard-kills": shards.kills,
     "shard-recovery": figures_and_values,
-    "shards": shards.shards,
+    "shards": engine.shards,
     "sigps": papers.sigps,
-    "small-batches": engine.small_batches,
     "solver": engine.solver,
     "sources": figures_and_values,
-    "sources-kills": figures_and_values,
-    "stream": figures_and_values,
-    "sweep-kinds": engine.sweep_kinds,
     "temporal": engine.temporal,
-    "trusses": papers.trusses,
     "vertex-keys": service.vertex_keys,
-    "views": engine.views,
-    "wang": wang.wang,
+    "wang": papers.wang,
     "weights": figures_and_values,
     "window": figures_and_values,
-    # what these two were called when their records were made
+    # what it was called when its record was made
     "keys": service.vertex_keys,
-    "ways": engine.sweep_kinds,
 }
 """How the figures of each suite are shown."""
 

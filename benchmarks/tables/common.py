@@ -1,7 +1,9 @@
-"""What the tables of several suites share."""
+"""How a table is made from the rows of a record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from math import exp, fsum, log
 from typing import Any
 
 Record = dict[str, Any]
@@ -12,33 +14,73 @@ Row = dict[str, Any]
 
 
 def heading(titles: str) -> list[str]:
-    """The first two lines of a table, from ``| title | title |``."""
-    return [titles, "|" + " --- |" * (titles.count("|") - 1)]
+    """The first two lines of a table, from ``title | title``."""
+    line = f"| {titles} |".replace("|  |", "| |")
+    return [line, "|" + " --- |" * (line.count("|") - 1)]
+
+
+def table(titles: str, cells: str, rows: Iterable[Row]) -> str:
+    """A line for each row.
+
+    titles, cells  with `` | `` between them; a cell is a format of the members of its row, and
+                   empty if the row lacks one
+    """
+    lines = heading(titles)
+    for row in rows:
+        shown = [_cell(cell, row) for cell in cells.split(" | ")]
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _cell(cell: str, row: Row) -> str:
+    try:
+        return cell.format_map(row)
+    except (KeyError, TypeError):  # an older record lacks it, or has no figure
+        return ""
+
+
+def of_rows(titles: str, cells: str) -> Callable[[Record], str]:
+    """The table of a record whose figures are rows."""
+    return lambda document: table(titles, cells, document["figures"])
 
 
 def figures_and_values(document: Record) -> str:
     """The figures as they are, one a row; groups of them as names and values."""
-    lines = heading("| figure | measured |")
-    for name, value in document["figures"].items():
-        if isinstance(value, dict):
-            pairs = (
-                f"{part.replace('_', ' ')} {_number(number)}" for part, number in value.items()
-            )
-            lines.append(f"| {name} | {'; '.join(pairs)} |")
-        elif isinstance(value, list):
-            lines.append(f"| {name} | {', '.join(map(_number, value))} |")
-        else:
-            lines.append(f"| {name} | {_number(value)} |")
-    return "\n".join(lines)
+    rows = (_shown(*each) for each in document["figures"].items())
+    return table("figure | measured", "{name} | {value}", rows)
+
+
+def _shown(name: str, value: Any) -> Row:
+    if isinstance(value, Mapping):
+        value = "; ".join(f"{part.replace('_', ' ')} {each:,}" for part, each in value.items())
+    elif isinstance(value, list):
+        value = ", ".join(f"{each:,}" for each in value)
+    elif not isinstance(value, str):
+        value = f"{value:,}"
+    return {"name": name, "value": value}
 
 
 def two_commits(title: str, unit: str, rows: Row) -> str:
     """Figures of two commits and their ratios, one a row."""
-    lines = [title, "", *heading(f"| {unit} | other | this | ratio |")]
-    for name, row in rows.items():
-        lines.append(f"| {name} | {row['other']:.3f} | {row['this']:.3f} | {row['ratio']:.2f} |")
-    return "\n".join(lines)
+    cells = "{name} | {other:.3f} | {this:.3f} | {ratio:.2f}"
+    named = ({"name": name, **row} for name, row in rows.items())
+    return f"{title}\n\n" + table(f"{unit} | other | this | ratio", cells, named)
 
 
-def _number(value: float) -> str:
-    return f"{value:,}"
+def groups(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows by what they have there, in the order of the first of each."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Raises ZeroDivisionError without values."""
+    each = list(map(log, values))
+    return exp(fsum(each) / len(each))
+
+
+def short(value: float) -> str:
+    """Three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

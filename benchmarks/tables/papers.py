@@ -1,8 +1,14 @@
-"""Tables of notes/papers.md: figures of two papers on generators and on PageRank kernels."""
+"""Tables of notes/papers.md: figures of papers beside ours."""
 
 from __future__ import annotations
 
-from benchmarks.tables.common import Record, Row, heading
+from collections.abc import Iterable
+from itertools import groupby
+
+from benchmarks.harness import load
+from benchmarks.tables.common import Record, Row, geometric_mean, groups, heading, short, table
+
+# ---- generators ----
 
 _SYMBOLS = {"edges_per_vertex": "d", "probability": "p"}
 
@@ -12,7 +18,16 @@ def preferential_attachment(document: Record) -> str:
     which are the same on every backend.
     """
     figures = document["figures"]
-    parts = [_models(figures["models"])]
+    parts = [
+        table(
+            "figure 10: model | vertices | edges | ms (median) | (largest)",
+            "{model} | {vertices:,} | {edges:,} | {median_ms:,.1f} | {largest_ms:,.1f}",
+            (
+                row | {"edges": row["vertices"] * row["edges_per_vertex"]}
+                for row in figures["models"]
+            ),
+        )
+    ]
     if "threads of a block" in figures:
         parts.append(_threads(figures["threads of a block"]))
     for name, title, across in (
@@ -25,7 +40,19 @@ def preferential_attachment(document: Record) -> str:
             down = "vertices" if name.startswith("vertices") else "probability"
             parts.append(_crossed(f"{title}, ms (median)", figures[name], down, across))
     if document["backend"] != "cpu":
-        parts += [_exponents(figures["degrees"]), *_queues(figures)]
+        least = list(figures["degrees"][0]["exponents"])
+        degrees = table(
+            "figures 3 and 7: model | vertices | p | largest degree"
+            + "".join(f" | exponent, degrees ≥ {each}" for each in least),
+            "{model} | {vertices:,} | {probability:g} | {largest_degree:,}"
+            # a subscript of digits is a number
+            + "".join(f" | {{e{each}:.3f}}" for each in least),
+            (
+                row | {f"e{each}": value for each, value in row["exponents"].items()}
+                for row in figures["degrees"]
+            ),
+        )
+        parts += [degrees, *_queues(figures)]
     return "\n\n".join(parts)
 
 
@@ -34,19 +61,18 @@ def cuppa(document: Record) -> str:
     record has it by.
     """
     figures = document["figures"]
-    lines = heading(
-        "| figures 3 and 10: model | ms (median) | (largest) | exponent, degrees ≥ 4 | rounds"
-        " | edges that waited | longest queue of a thread | passes, at most |"
-    )
-    for row in figures["models"]:
-        counts = [f"{row[name]:,}" if name in row else "" for name in _COUNTS]
-        lines.append(
-            f"| {row['model']} | {_milliseconds(row)} | {row['largest_ms']:,.4g}"
-            f" | {row['exponent']:.3f} | {' | '.join(counts)} |"
-        )
     first = figures["models"][0]
     edges = first["vertices"] * first["edges_per_vertex"]
-    parts = [f"{edges:,} edges, d = {first['edges_per_vertex']}, p = 1/2.", "\n".join(lines)]
+    parts = [
+        f"{edges:,} edges, d = {first['edges_per_vertex']}, p = 1/2.",
+        table(
+            "figures 3 and 10: model | ms (median) | (largest) | exponent, degrees ≥ 4 | rounds"
+            " | edges that waited | longest queue of a thread | passes, at most",
+            "{model} | {ms} | {largest_ms:,.4g} | {exponent:.3f} | {rounds:,} | {queued:,}"
+            " | {largest_queue:,} | {passes:,}",
+            (row | {"ms": short(row["median_ms"])} for row in figures["models"]),
+        ),
+    ]
     dynamic = "cuPPA-Dynamic, ms (median)"
     for name, title, down, across in (
         ("vertices by probability", "figure 11, d = 4", "vertices", "probability"),
@@ -59,87 +85,55 @@ def cuppa(document: Record) -> str:
     return "\n\n".join(parts)
 
 
-_COUNTS = ("rounds", "queued", "largest_queue", "passes")
-
-
 def _queues(figures: Row) -> tuple[str, str]:
     title, largest = "figure 8, largest queue of 1,280 vertices", figures["largest queue"]
-    table = _crossed(title, largest, "edges_per_vertex", "probability", "largest_queue")
+    shown = _crossed(title, largest, "edges_per_vertex", "probability", "largest_queue")
     sizes = {row["round"]: row["largest_queue"] for row in figures["queue by round"]}
     by_round = ", ".join(f"{place}: {sizes[place]}" for place in (1, 2, 5, 10, 20, 50, 100))
-    return table, f"Figure 9, the largest queue by round: {by_round}."
-
-
-def _models(rows: list[Row]) -> str:
-    lines = heading("| figure 10: model | vertices | edges | ms (median) | (largest) |")
-    lines += [
-        f"| {row['model']} | {row['vertices']:,} | {row['vertices'] * row['edges_per_vertex']:,}"
-        f" | {row['median_ms']:,.1f} | {row['largest_ms']:,.1f} |"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def _exponents(rows: list[Row]) -> str:
-    degrees = list(rows[0]["exponents"])
-    titles = " | ".join(f"exponent, degrees ≥ {degree}" for degree in degrees)
-    lines = heading(f"| figures 3 and 7: model | vertices | p | largest degree | {titles} |")
-    for row in rows:
-        exponents = " | ".join(f"{row['exponents'][degree]:.3f}" for degree in degrees)
-        lines.append(
-            f"| {row['model']} | {row['vertices']:,} | {row['probability']:g}"
-            f" | {row['largest_degree']:,} | {exponents} |"
-        )
-    return "\n".join(lines)
+    return shown, f"Figure 9, the largest queue by round: {by_round}."
 
 
 def _threads(rows: list[Row]) -> str:
-    counts = " | ".join(f"{row['threads']:,}" for row in rows)
-    lines = heading(f"| figure 15: threads of a block | {counts} |")
-    lines.append(f"| ms (median) | {' | '.join(_milliseconds(row) for row in rows)} |")
-    return "\n".join(lines)
+    lines = heading(
+        " | ".join(["figure 15: threads of a block", *(f"{r['threads']:,}" for r in rows)])
+    )
+    return "\n".join(
+        [*lines, f"| ms (median) | {' | '.join(short(r['median_ms']) for r in rows)} |"]
+    )
 
 
 def _crossed(title: str, rows: list[Row], down: str, across: str, value: str = "median_ms") -> str:
     """A table with a row for each value of `down` and a column for each value of `across`."""
     columns = sorted({row[across] for row in rows})
-    cells = {(row[down], row[across]): row for row in rows}
+    cells = {(row[down], row[across]): row[value] for row in rows}
     down_name, across_name = (_SYMBOLS.get(name, name) for name in (down, across))
     titles = " | ".join(f"{across_name} = {column:g}" for column in columns)
-    lines = heading(f"| {title}: {down_name} | {titles} |")
+    lines = heading(f"{title}: {down_name} | {titles}")
     for name in sorted({row[down] for row in rows}):
         own = (cells[name, column] for column in columns)
-        shown = (_milliseconds(row) if value == "median_ms" else f"{row[value]:,}" for row in own)
-        first = f"{name:,}" if isinstance(name, int) else f"{name:g}"
-        lines.append(f"| {first} | {' | '.join(shown)} |")
+        shown = " | ".join(map(short, own) if value == "median_ms" else map("{:,}".format, own))
+        lines.append(f"| {f'{name:,}' if isinstance(name, int) else f'{name:g}'} | {shown} |")
     return "\n".join(lines)
 
 
-def _milliseconds(row: Row) -> str:
-    value = row["median_ms"]
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+# ---- kernels, programs and authors ----
 
 
 def kim(document: Record) -> str:
     """Ten iterations by each method, a row for each graph: alone, and with the transfers."""
     rows = document["figures"]
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    lines = heading(
-        f"| figure: graph | edges | {' | '.join(methods)} | L1 error of Kim's, larger |"
-    )
-    for name in dict.fromkeys(row["graph"] for row in rows):
-        own = {row["method"]: row for row in rows if row["graph"] == name}
-        first = next(iter(own.values()))
-        figures = [
-            (own[each].get("iterations_ms"), own[each].get("with_transfers_ms")) for each in methods
-        ]
-        cells = [
-            " ".join([*([f"{alone:g}"] if alone else []), *([f"({whole:g})"] if whole else [])])
-            for alone, whole in figures
-        ]
-        errors = max(row["error"] for row in own.values() if "error" in row)
+    lines = heading(f"figure: graph | edges | {' | '.join(methods)} | L1 error of Kim's, larger")
+    for (name,), found in groups(rows, "graph").items():
+        own = {row["method"]: row for row in found}
+        cells = []
+        for each in methods:
+            alone, whole = own[each].get("iterations_ms"), own[each].get("with_transfers_ms")
+            shown = [f"{alone:g}"] if alone else []
+            cells.append(" ".join([*shown, *([f"({whole:g})"] if whole else [])]))
+        errors = max(row["error"] for row in found if "error" in row)
         lines.append(
-            f"| {first['figure']}: {name} | {first['edges']:,} | {' | '.join(cells)}"
+            f"| {found[0]['figure']}: {name} | {found[0]['edges']:,} | {' | '.join(cells)}"
             f" | {errors:.1e} |"
         )
     return "\n".join(["Milliseconds of ten iterations, in brackets with transfers.", "", *lines])
@@ -149,36 +143,34 @@ def authors(document: Record) -> str:
     """Authors' programs beside ours, a row for each of their solves; the graphs like the web."""
     figures = document["figures"]
     commits = ", ".join(f"`{name}` {commit[:7]}" for name, commit in figures["commits"].items())
-    lines = heading(
-        "| program | graph | edges | of a batch | method | iterations | ms | error"
-        " | ours, iterations | ms | error | times as fast |"
+    solves = table(
+        "program | graph | edges | of a batch | method | iterations | ms | error"
+        " | ours, iterations | ms | error | times as fast",
+        "{program} | {graph} | {edges:,} | {batch} | {told} | {count} | {ms_told} | {error:.1e}"
+        " | {ours[iterations]} | {own_ms} | {ours[error]:.1e} | {times_as_fast:.1f}",
+        (
+            row
+            | {
+                "told": row["method"]
+                + (f", tolerance {row['tolerance']:g}" if row.get("tolerance") else ""),
+                "batch": f"{row['fraction']:.0e}" if row["fraction"] else "",
+                "count": row.get("iterations") or "",
+                "ms_told": short(row["ms"]),
+                "own_ms": short(row["ours"]["ms"]),
+            }
+            for row in figures["rows"]
+        ),
     )
-    for row in figures["rows"]:
-        ours, tolerance = row["ours"], row.get("tolerance")
-        method = row["method"] + (f", tolerance {tolerance:g}" if tolerance else "")
-        batch = f"{row['fraction']:.0e}" if row["fraction"] else ""
-        lines.append(
-            f"| {row['program']} | {row['graph']} | {row['edges']:,} | {batch} | {method}"
-            f" | {row.get('iterations') or ''} | {_milliseconds_of(row)} | {row['error']:.1e}"
-            f" | {ours['iterations']} | {_milliseconds_of(ours)} | {ours['error']:.1e}"
-            f" | {row['times_as_fast']:.1f} |"
-        )
-    parts = [f"Commits: {commits}.", "\n".join(lines)]
+    parts = [f"Commits: {commits}.", solves]
     if figures["failed"]:
         parts.append(f"Did not end: {', '.join(figures['failed'])}.")
     for name, like in figures["web"].items():
-        crawl = like["the crawl"]
-        web = heading(f"| | {name} | the crawl |")
-        web += [
-            f"| {what} | {_told(like[what])} | {_told(value)} |" for what, value in crawl.items()
-        ]
-        parts.append("\n".join(web))
+        rows = (
+            {"what": what, "like": _told(like[what]), "crawl": _told(value)}
+            for what, value in like["the crawl"].items()
+        )
+        parts.append(table(f" | {name} | the crawl", "{what} | {like} | {crawl}", rows))
     return "\n\n".join(parts)
-
-
-def _milliseconds_of(row: Row) -> str:
-    value = row["ms"]
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _told(value: object) -> str:
@@ -189,41 +181,243 @@ def _told(value: object) -> str:
 
 def sigps(document: Record) -> str:
     """Programs beside one thread of the host, and three PageRanks."""
-    figures = document["figures"]
-    speed = heading("| graph | program | one thread, ms | ms | times as fast |")
-    speed += [
-        f"| {row['graph']}, {row['edges']:,} edges | `{row['program']}`"
-        f" | {row['sequential_ms']:,.0f} | {row['ms']:.3g} | {row['times_as_fast']:.3g} |"
-        for row in figures["speed-up"]
-    ]
-    three = heading(
-        "| vertices | iterations | dense, host, ms | dense, device, ms | `pagerank`, ms |"
+    speed = table(
+        "graph | program | one thread, ms | ms | times as fast",
+        "{graph}, {edges:,} edges | `{program}` | {sequential_ms:,.0f} | {ms:.3g}"
+        " | {times_as_fast:.3g}",
+        document["figures"]["speed-up"],
     )
-    three += [
-        f"| {row['vertices']:,} | {row['iterations']} | {row['dense_host_ms']:.3g}"
-        f" | {row['dense_ms']:.3g} | {row['program_ms']:.3g} |"
-        for row in figures["PageRank"]
-    ]
-    return "\n".join([*speed, "", *three])
+    three = table(
+        "vertices | iterations | dense, host, ms | dense, device, ms | `pagerank`, ms",
+        "{vertices:,} | {iterations} | {dense_host_ms:.3g} | {dense_ms:.3g} | {program_ms:.3g}",
+        document["figures"]["PageRank"],
+    )
+    return f"{speed}\n\n{three}"
 
 
-def trusses(document: Record) -> str:
-    """A row for each part of the work, variant, number of iterations and of partitions."""
-    rows: list[Row] = document["figures"]
-    base = rows[0]
-    lines = [
-        f"{base['graph']} without directions: {base['vertices']:,} vertices, {base['edges']:,}"
-        f" edges, {base['triangles']:,} triangles, whose lists have {base['list_bytes']:,} bytes.",
-        "",
-    ]
-    lines += heading("| | iterations | partitions | edges examined | bounds final | ms |")
-    for row in rows:
-        if "iterations" in row:
-            counts = (
-                f"{row['iterations']} | {row['partitions']} | {row['examined']:,}"
-                f" | {row['final']:.2%}"
-            )
-        else:
-            counts = " | | |"
-        lines.append(f"| {row['kind']} | {counts} | {row['milliseconds']:,.1f} |")
+# ---- the DF-P paper ----
+
+STRATEGIES = {
+    "static": "Static",
+    "naive-dynamic": "ND",
+    "dynamic-traversal": "DT",
+    "dynamic-frontier": "DF",
+    "dynamic-frontier-prune": "DF-P",
+}
+"""Names here and in the paper."""
+
+PROGRAM = "Static, published"
+"""What figure 2 compares others with."""
+
+_RANDOM = (1e-7, 1e-6, 1e-5, 1e-4)
+PUBLISHED = {
+    "3, 9-13": {
+        1e-5: "DF-P over Static 3.6, over DT 4.2; DF over Static 1.4",
+        1e-4: "DF-P over Static 2.0, over DT 2.8",
+        1e-3: "DF-P over Static 1.3, over DT 3.6",
+    },
+    "4, 5": dict.fromkeys(
+        _RANDOM,
+        "on average DF-P over Static 3.1, ND 1.7, DT 13.1; DF over Static 2.5, ND 1.3, DT 10.4",
+    ),
+}
+"""Speed-ups that the text of the paper states, section 5.3."""
+
+PAPER_SPEEDUPS = {
+    "3, 9-13": {1e-5: 3.6, 1e-4: 2.0, 1e-3: 1.3},
+    "4, 5": dict.fromkeys(_RANDOM, 3.1),
+}
+"""Of them, DF-P over Static; those of figures 4 and 5 are one mean over four sizes."""
+
+
+def sahu(document: Record) -> str:
+    """For each figure and policy: geometric means over the graphs, then each graph; then figures 1,
+    2 and 6 to 8.
+    """
+    of = groups(document["figures"], "figures", "dangling")
+    parts = []
+    for figures in PUBLISHED:
+        for dangling in ("self-loop", "uniform"):
+            if rows := of.get((figures, dangling)):
+                parts.append(f"Figures {figures}, `{dangling}`:")
+                parts += [_means(figures, rows), _graphs(rows)]
+    others = groups(document["figures"], "figures")
+    if rows := others.get(("1",)):
+        parts += ["Figure 1, batches of 1e-4 of the edges:", _partitions(rows)]
+    if rows := others.get(("2",)):
+        parts += ["Figure 2, Static beside other programs:", _programs(rows)]
+    if document["backend"] == "cuda":
+        parts += beside_cpu(document, load("sahu", "cpu"))
+    return "\n\n".join(parts)
+
+
+def _partitions(rows: list[Row]) -> str:
+    """Times by the way of dividing the vertices, relative to the first one as in the paper."""
+    lines = heading(
+        " | ".join(["graph, strategy", *dict.fromkeys(row["partition"] for row in rows)])
+    )
+    for (graph, strategy), own in groups(rows, "graph", "strategy").items():
+        times = [row["median_ms"] for row in own]
+        cells = " | ".join(f"{ms:.3g} ms, {ms / times[0]:.2f}" for ms in times)
+        lines.append(f"| {graph}, {strategy} | {cells} |")
     return "\n".join(lines)
+
+
+def _programs(rows: list[Row]) -> str:
+    """Time, rate and error of each program, and how many times as fast the published Static is."""
+    static = {row["graph"]: row["median_ms"] for row in rows if row["contender"] == PROGRAM}
+    return table(
+        "graph, edges | program | time | edges/s | L1 error | over published Static",
+        "{graph}, {edges:,} | {contender} | {median_ms:.3g} ms | {rate:,.0f}M | {error:.1e}"
+        " | {over:.2f}",
+        (
+            row
+            | {"rate": row["edges"] / row["median_ms"] / 1e3}
+            | {"over": row["median_ms"] / static[row["graph"]]}
+            for row in rows
+        ),
+    )
+
+
+def beside_cpu(document: Record, other: Record) -> list[str]:
+    """Figures 6 to 8: times on the CPU over those on the GPU, where both have a graph."""
+    keys = ("figures", "graph", "vertices", "dangling", "fraction", "contender")
+    there, here = (
+        groups((row for row in each["figures"] if "vertices" in row), *keys)
+        for each in (other, document)
+    )
+    both = [(*own, *there[key]) for key, own in here.items() if key in there]
+    if not both:
+        return []
+    facts, case_of = other["machine"], ("figures", "dangling", "fraction")
+    lines = heading(
+        f"figures, batch, policy | form | {' | '.join(STRATEGIES.values())} | in the paper"
+    )
+    for figures, dangling, fraction in groups((row for row, _ in both), *case_of):
+        for form in ("published", "accelerated"):
+            cells = []
+            for name in STRATEGIES:
+                wanted = [figures, dangling, fraction, f"{name}, {form}"]
+                own = [
+                    pair
+                    for pair in both
+                    if [pair[0][key] for key in (*case_of, "contender")] == wanted
+                ]
+                ratio = geometric_mean(slow["median_ms"] / fast["median_ms"] for fast, slow in own)
+                errors = [geometric_mean(pair[at]["mean_error"] for pair in own) for at in (0, 1)]
+                cells.append(f"{ratio:.1f}, {errors[0]:.1e} / {errors[1]:.1e}")
+            paper = "Static 24" if form == "published" else ""
+            case = f"{figures}, {fraction:g}, `{dangling}`"
+            lines.append(f"| {case} | {form} | {' | '.join(cells)} | {paper} |")
+    return [
+        f"Figures 6 to 8, time on {facts['cores']} cores ({facts['processor']}) over time on the"
+        " GPU, and errors on the GPU / on the CPU:",
+        "\n".join(lines),
+    ]
+
+
+def _means(figures: str, rows: list[Row]) -> str:
+    """Times and speed-ups of DF-P, of medians over the batches; the paper's beside them."""
+    lines = heading(
+        f"batch | form | {' | '.join(STRATEGIES.values())} | auto | DF-P over Static | over ND"
+        " | over DT | in the paper"
+    )
+    by_contender = groups(rows, "fraction", "contender")
+
+    def mean(fraction: float, contender: str) -> float:
+        """Over the graphs, as in the paper."""
+        return geometric_mean(row["median_ms"] for row in by_contender[fraction, contender])
+
+    for fraction in dict.fromkeys(row["fraction"] for row in rows):
+        for form in ("published", "accelerated"):
+            means = {name: mean(fraction, f"{name}, {form}") for name in STRATEGIES}
+            over = list(means.values())[:3]
+            times = (*means.values(), mean(fraction, "auto"))
+            cells = [f"{fraction:g}", form, *(f"{ms:.3g} ms" for ms in times)]
+            cells += [f"{ms / means['dynamic-frontier-prune']:.2f}" for ms in over]
+            cells.append(PUBLISHED[figures].get(fraction, "") if form == "published" else "")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _graphs(rows: list[Row]) -> str:
+    """Median time and mean error of each contender on each graph."""
+    contenders = list(dict.fromkeys(row["contender"] for row in rows))
+    lines = heading(f"graph, batch | {' | '.join(contenders)}")
+    for (graph, fraction), found in groups(rows, "graph", "fraction").items():
+        own = {
+            row["contender"]: f"{row['median_ms']:.3g} ms, {row['mean_error']:.1e}" for row in found
+        }
+        lines.append(f"| {graph}, {fraction:g} | {' | '.join(own[name] for name in contenders)} |")
+    return "\n".join(lines)
+
+
+# ---- the paper on personalized ranks ----
+
+METHODS = ("push", "pushopt", "pull", "hybrid")
+"""Of the published form, as the paper calls them."""
+
+OURS = ("hybrid", "push", "pull")
+
+MOST_RUNS = 7
+"""More runs of a mode are counted and not listed."""
+
+
+def wang(document: Record) -> str:
+    """Times of each graph, then what the hybrid did."""
+    figures = document["figures"]
+    switching = table(
+        "graph | `hybrid` | faster in each iteration | agree"
+        " | an edge of `pushopt`, in edges of `pull`",
+        "{graph} | {runs} | {ideal} | {agreement:.0%} | {pushed_edge:.2f}",
+        (
+            row | {"runs": _runs(row["mode"].split()), "ideal": _runs(_faster(row))}
+            for row in figures["switching"]
+        ),
+    )
+    return (
+        f"Target error {figures['target_error']:g}. Figures 2 (a) and (b):\n\n"
+        f"{_times(figures['times'])}\n\nFigure 2 (c):\n\n{switching}"
+    )
+
+
+def _times(rows: list[Row]) -> str:
+    """Milliseconds of a query by each method."""
+    theirs, ours = (" | ".join(f"`{name}`" for name in names) for names in (METHODS, OURS))
+    lines = heading(
+        f"graph | edges | queries | {theirs} | `hybrid` over `push` | over `pushopt` | `pull` |"
+        f" certificate | iterations | error bound | ours: {ours} | ours, fastest, over `hybrid`"
+    )
+    for (graph,), found in groups(rows, "graph").items():
+        own = {(row["form"], row["method"]): row for row in found}
+        published = {name: own["published", name]["median_ms"] for name in METHODS}
+        accelerated = {name: own["accelerated", name]["median_ms"] for name in OURS}
+        hybrid = own["published", "hybrid"]
+        # solving and the certificate, which ours contains
+        whole = hybrid["median_ms"] + hybrid["certify_ms"]
+        cells = [
+            f"{graph} | {hybrid['edges']:,} | {hybrid['queries']}",
+            *(f"{ms:.3g} ms" for ms in published.values()),
+            *(f"{published[name] / published['hybrid']:.2f}" for name in METHODS[:3]),
+            f"{hybrid['certify_ms']:.3g} ms",
+            f"{hybrid['iterations']:g} | {hybrid['error_bound']:.1e}",
+            *(f"{ms:.3g} ms" for ms in accelerated.values()),
+            f"{whole / min(accelerated.values()):.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _faster(row: Row) -> Iterable[str]:
+    """The faster way in each iteration."""
+    push, pull = (map(float, row[f"{name}_ms"].split()) for name in ("pushopt", "pull"))
+    return ["pushopt" if one < other else "pull" for one, other in zip(push, pull, strict=True)]
+
+
+def _runs(modes: Iterable[str]) -> str:
+    """``pushopt 3, pull 40``; only the number of changes if there are many."""
+    runs = [(mode, len(list(same))) for mode, same in groupby(modes)]
+    if len(runs) > MOST_RUNS:
+        total = {name: sum(n for mode, n in runs if mode == name) for name in ("pushopt", "pull")}
+        return f"pushopt {total['pushopt']}, pull {total['pull']}, {len(runs) - 1} changes"
+    return ", ".join(f"{mode} {count}" for mode, count in runs)

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import cuppa, kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
 from benchmarks import preferential_attachment as attachment
+from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cuda.device import CudaDevice
@@ -216,8 +217,8 @@ def test_the_figures_of_the_paper_are_measured_and_shown(
         # the same iterates by another program
         product, own = errors[graph, "SciPy"], errors[graph, "Static, published"]
         assert product == pytest.approx(own, abs=1e-14)
-    assert "| SciPy |" in tables.sahu.sahu(document)
-    assert "| 0.0001 | published |" in tables.sahu.sahu(document)
+    assert "| SciPy |" in papers.sahu(document)
+    assert "| 0.0001 | published |" in papers.sahu(document)
     assert "<polyline" in paper_plots.sahu(document)
     assert not list(tmp_path.glob(".sahu*"))
 
@@ -241,7 +242,7 @@ def test_the_figure_of_personalized_ranks_is_measured_and_shown(
         modes, costs = row["mode"].split(), map(float, row["psi"].split())
         assert modes == ["pushopt" if cost < 0.0 else "pull" for cost in costs]
         assert len(row["pull_ms"].split()) == len(row["pushopt_ms"].split()) == len(modes)
-    assert "| R-MAT |" in tables.wang.wang(document)
+    assert "| R-MAT |" in papers.wang(document)
     assert "<polyline" in paper_plots.wang(document)
     assert not list(tmp_path.glob(".wang*"))
 
@@ -252,7 +253,7 @@ def test_each_way_of_dividing_the_vertices_is_timed(emulated: Backend) -> None:
     rows = list(sahu_programs.partitions("uniform", first, batches, emulated))
     assert len(rows) == len(sahu_programs.FRONTIERS) * len(sahu_programs.WAYS)
     document = {"figures": rows, "backend": "cpu"}
-    assert "| uniform, dynamic-frontier |" in tables.sahu.sahu(document)
+    assert "| uniform, dynamic-frontier |" in papers.sahu(document)
 
 
 @pytest.mark.parametrize("way", sahu_programs.WAYS)
@@ -319,13 +320,13 @@ def test_times_of_both_backends_are_compared_where_both_have_a_graph() -> None:
         "machine": {"cores": 2, "processor": "one"},
     }
     here = {"figures": [row | {"contender": name, "median_ms": 2.0} for name in names]}
-    lines = tables.sahu._beside_cpu(here, there)
+    lines = "\n".join(papers.beside_cpu(here, there))
     cell = "3.0, 1.0e-06 / 1.0e-06"
     assert (
         f"| 4, 5, 0.0001, `uniform` | published | {' | '.join([cell] * 5)} | Static 24 |" in lines
     )
     there["figures"] = [each | {"vertices": 10} for each in there["figures"]]
-    assert tables.sahu._beside_cpu(here, there) == []
+    assert papers.beside_cpu(here, there) == []
 
 
 def test_an_interrupted_run_continues(tmp_path: Path) -> None:

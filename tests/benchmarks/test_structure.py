@@ -14,7 +14,7 @@ from benchmarks import harness
 FOLDER = harness.ROOT / "benchmarks"
 SOURCES = sorted(FOLDER.rglob("*.py"))
 PRIVATE = re.compile(r"_[^\W_]")
-RUN_BY_OTHERS = {"compare_work", "small_batches_work"}
+RUN_BY_OTHERS = {"compare_work"}
 """Scripts that no one starts by hand."""
 
 PATCHED = re.compile(r"[\w.]+\._[^\W_][\w.]*")

@@ -1,1 +1,0 @@
-"""The kernels of the engine under Nsight Compute: see benchmarks.profile.__main__."""
