@@ -17,7 +17,6 @@ that the server logs. CuPy's kernels are the files that it added to its cache.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -35,30 +34,24 @@ from benchmarks.server import Server
 EDGES = [[f"v{number}", f"v{number * 7 % 1000}"] for number in range(1000)]
 
 
-def main() -> None:
-    parser = harness.parser("the time until a server is ready", backends=True)
-    parser.add_argument("--runs", type=int, default=3)
-    arguments = parser.parse_args()
-    states = ("cold", "image", "warm") if arguments.backend == "cuda" else ("cold", "warm")
-    runs: dict[str, list[dict[str, Any]]] = {state: [] for state in states}
+def measured(backend: str, runs: int) -> dict[str, Any]:
+    states = ("cold", "image", "warm") if backend == "cuda" else ("cold", "warm")
+    found: dict[str, list[dict[str, Any]]] = {state: [] for state in states}
     with tempfile.TemporaryDirectory(prefix="liverank-cold-start-") as folder:
-        for number in range(arguments.runs):
+        for number in range(runs):
             caches = _Caches(Path(folder) / str(number))
             for state in states:
                 if state == "image":
                     caches.leave_what_an_image_has()
                 data = Path(folder) / f"{number}-{state}" / "data"
-                runs[state].append(start(data, arguments.backend, caches))
-                print(state, json.dumps(runs[state][-1]))
-    figures = {
+                found[state].append(start(data, backend, caches))
+    return {
         state: {
-            "seconds": [run["ready"] for run in measured],
-            **{name: _middle([run[name] for run in measured]) for name in measured[0]},
+            "seconds": [run["ready"] for run in own],
+            **{name: _middle([run[name] for run in own]) for name in own[0]},
         }
-        for state, measured in runs.items()
+        for state, own in found.items()
     }
-    print(json.dumps(figures, indent=1))
-    print(harness.record("cold-start", arguments.backend, figures, arguments.results))
 
 
 def _middle(values: list[Any]) -> Any:
@@ -124,4 +117,4 @@ def _timed(http: httpx.Client, method: str, path: str, **options: Any) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    harness.run(__doc__, {"cold-start": (measured, {"runs": 3})}, backends=True)

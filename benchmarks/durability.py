@@ -11,8 +11,6 @@ rank that is read, and to the newest version in the journal.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import tempfile
 import time
@@ -21,7 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import harness
+from benchmarks.clients import single_edges
+from benchmarks.harness import run
 from benchmarks.pipelines import batch_of, created, load, opened, send
 from benchmarks.server import Server
 from liverank_gpu.generate import rmat
@@ -32,32 +31,13 @@ GRAPH = "/graphs/default"
 CHECKPOINTS = 5
 
 
-def main() -> None:
-    parser = harness.parser("what durability costs")
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--pause-edges", type=int, default=10_000_000)
-    parser.add_argument("--restart-edges", type=int, default=50_000_000)
-    parser.add_argument("--tail", type=int, default=1000)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="liverank-durability-") as folder:
-        figures = {
-            "load of the machine before": round(os.getloadavg()[0], 2),
-            **writes(Path(folder) / "writes", arguments.clients, arguments.seconds),
-            **pause(Path(folder) / "pause", arguments.pause_edges),
-            **restart(Path(folder) / "restart", arguments.restart_edges, arguments.tail),
-        }
-    print(json.dumps(figures, indent=1))
-    print(harness.record("durability", "cpu", figures, arguments.results))
-
-
 def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
     """Throughput, latency and processor time of durable single edges."""
     server = Server(data)
     server.wait_for("/readyz")
-    asyncio.run(send_single_edges(server.port, clients, 1.0))
+    single_edges(server.port, clients, 1.0)
     before = server.cpu_seconds
-    latencies, took = asyncio.run(send_single_edges(server.port, clients, seconds))
+    latencies, took = single_edges(server.port, clients, seconds)
     spent = server.cpu_seconds - before
     server.kill()
     latencies.sort()
@@ -69,34 +49,6 @@ def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
         },
         "processor time of the server for one, ms": round(1e3 * spent / len(latencies), 3),
     }
-
-
-async def send_single_edges(port: int, clients: int, seconds: float) -> tuple[list[float], float]:
-    """Seconds of each durable single edge, and of all together."""
-    latencies: list[float] = []
-    begin = time.perf_counter()
-    await asyncio.gather(
-        *(_client(port, number, begin + seconds, latencies) for number in range(clients))
-    )
-    return latencies, time.perf_counter() - begin
-
-
-async def _client(port: int, number: int, deadline: float, latencies: list[float]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    sent = 0
-    while time.perf_counter() < deadline:
-        body = b'{"insert":[["c%d-%d","v%d"]]}' % (number, sent % 977, sent * 7919 % 10_007)
-        head = b"POST %s/batches?wait=durable HTTP/1.1\r\nHost: localhost\r\n"
-        head += b"Content-Length: %d\r\n\r\n"
-        begin = time.perf_counter()
-        writer.write(head % (GRAPH.encode(), len(body)) + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if not answer.startswith(b"HTTP/1.1 202"):
-            raise RuntimeError(answer.decode())
-        await reader.readexactly(int(answer.lower().split(b"content-length: ")[1].split()[0]))
-        latencies.append(time.perf_counter() - begin)
-        sent += 1
-    writer.close()
 
 
 def pause(data: Path, edges: int) -> dict[str, Any]:
@@ -178,5 +130,18 @@ def _loaded(data: Path, edges: int) -> Pipeline:
     return pipeline
 
 
+def measured(
+    clients: int, seconds: float, pause_edges: int, restart_edges: int, tail: int
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="liverank-durability-") as folder:
+        return {
+            "load of the machine before": round(os.getloadavg()[0], 2),
+            **writes(Path(folder) / "writes", clients, seconds),
+            **pause(Path(folder) / "pause", pause_edges),
+            **restart(Path(folder) / "restart", restart_edges, tail),
+        }
+
+
 if __name__ == "__main__":
-    main()
+    sizes = {"pause_edges": 10_000_000, "restart_edges": 50_000_000, "tail": 1000}
+    run(__doc__, {"durability": (measured, {"clients": 32, "seconds": 5.0, **sizes})})

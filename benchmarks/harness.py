@@ -13,9 +13,10 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import numpy as np
 
@@ -32,11 +33,61 @@ def parser(description: str, *, backends: bool = False) -> argparse.ArgumentPars
 
     backends  whether the benchmark runs on either backend
     """
-    options = argparse.ArgumentParser(description=description)
+    plain = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=description, formatter_class=plain)
+    _common(options, backends)
+    return options
+
+
+def _common(options: argparse.ArgumentParser, backends: bool) -> None:
     if backends:
         options.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--results", type=Path, default=RESULTS, help="folder of the record")
-    return options
+
+
+def run(
+    description: str | None,
+    suites: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]],
+    *,
+    backends: bool = False,
+) -> None:
+    """The command of a script: measures, prints the figures and writes their record.
+
+    suites    what measures the figures of each, and its parameters, which are options of the
+              command: by name the default, a list of them, or the type of one that has none: such
+              as ``Path``, or ``Path | None`` if it is not required. If there are several suites,
+              the command takes the name of one
+    backends  whether it has the parameter `backend`
+    """
+    plain = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=description, formatter_class=plain)
+    if len(suites) == 1:
+        parsers = dict.fromkeys(suites, options)
+    else:
+        of_suites = options.add_subparsers(dest="suite", required=True)
+        parsers = {suite: of_suites.add_parser(suite) for suite in suites}
+    for suite, (_, defaults) in suites.items():
+        _common(parsers[suite], backends)
+        for name, default in defaults.items():
+            _add(parsers[suite], f"--{name.replace('_', '-')}", default)
+    given = vars(options.parse_args())
+    suite, results = given.pop("suite", next(iter(suites))), given.pop("results")
+    figures = suites[suite][0](**given)
+    print(json.dumps(figures, indent=1))
+    print(record(suite, given.get("backend", "cpu"), figures, results))
+
+
+def _add(options: argparse.ArgumentParser, name: str, default: Any) -> None:
+    if isinstance(default, bool):
+        options.add_argument(name, action="store_true")
+    elif isinstance(default, list):
+        options.add_argument(name, type=type(default[0]), nargs="+", default=default)
+    elif isinstance(default, type):
+        options.add_argument(name, type=default, required=True)
+    elif isinstance(default, UnionType):
+        options.add_argument(name, type=get_args(default)[0])
+    else:
+        options.add_argument(name, type=type(default), default=default)
 
 
 def machine(backend: str) -> dict[str, Any]:
@@ -121,6 +172,24 @@ def in_turns(
         for which, tree in trees.items():
             runs[which].append(work(tree))
     return runs
+
+
+def compared(
+    other: Path,
+    rounds: int,
+    work: Callable[[Path], dict[str, Any]],
+    of_runs: Callable[[list[float]], float],
+) -> dict[str, dict[str, float]]:
+    """Of each figure that `work` has of a checkout, what `of_runs` makes of the processes of the
+    other commit and of this one, in turns, and the ratio of this over the other.
+    """
+    runs = in_turns(other, rounds, work)
+    rows = {}
+    for name in runs["this"][0]:
+        of, this = (of_runs([run[name] for run in runs[which]]) for which in runs)
+        rows[name] = {"other": of, "this": this, "ratio": this / of}
+        print(f"{name:48} {of:10.3f} {this:10.3f} {this / of:7.3f}", flush=True)
+    return rows
 
 
 def command(arguments: list[str]) -> str:

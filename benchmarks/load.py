@@ -10,11 +10,7 @@ Where others use the machine too, the processor time says more than the time.
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -35,21 +31,15 @@ KEYS = ("integer", "string")
 ROUNDS = 2
 
 
-def main() -> None:
-    parser = harness.parser("edges a second of `liverank load`", backends=True)
-    parser.add_argument("--scale", type=int, default=19, help="2^scale vertices")
-    parser.add_argument("--keys", nargs="+", choices=KEYS, default=KEYS, help="kinds of keys")
-    parser.add_argument("--other", type=Path, help="another checkout, to compare with")
-    arguments = parser.parse_args()
-    trees = {"this": harness.ROOT} | ({"other": arguments.other} if arguments.other else {})
-    figures: dict[str, Any] = {"edges": EDGES_PER_VERTEX << arguments.scale}
+def measured(backend: str, scale: int, keys: list[str], other: Path | None) -> dict[str, Any]:
+    trees = {"this": harness.ROOT} | ({"other": other} if other else {})
+    figures: dict[str, Any] = {"edges": EDGES_PER_VERTEX << scale}
     with TemporaryDirectory() as folder:
-        files = written(Path(folder), arguments.scale, arguments.keys)
-        for kind, file in files.items():
+        for kind, file in written(Path(folder), scale, keys).items():
             seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in trees}
             for _ in range(ROUNDS):
                 for name, tree in trees.items():
-                    seconds[name].append(loaded(tree, arguments.backend, file))
+                    seconds[name].append(loaded(tree, backend, file))
             figures[kind] = {
                 name: {
                     "seconds": [round(wall, 2) for wall, _ in of_tree],
@@ -60,8 +50,7 @@ def main() -> None:
                 }
                 for name, of_tree in seconds.items()
             }
-            print(json.dumps({kind: figures[kind]}))
-    print(harness.record("load", arguments.backend, figures, arguments.results))
+    return figures
 
 
 def written(folder: Path, scale: int, kinds: Sequence[str]) -> dict[str, Path]:
@@ -82,25 +71,8 @@ def loaded(tree: Path, backend: str, file: Path) -> tuple[float, float]:
     both.
     """
     with Server.temporary(tree, backend) as server:
-        command = [
-            sys.executable,
-            "-m",
-            "liverank",
-            "load",
-            str(file),
-            "--graph",
-            "loaded",
-        ]
         used = server.cpu_seconds + _cpu_seconds_of_children()
-        began = time.perf_counter()
-        subprocess.run(
-            [*command, "--url", server.url],
-            cwd=tree,
-            env=harness.environment_of(tree),
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        wall = time.perf_counter() - began
+        wall = server.load(file, "loaded")
         return wall, server.cpu_seconds + _cpu_seconds_of_children() - used
 
 
@@ -111,4 +83,5 @@ def _cpu_seconds_of_children() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    options = {"scale": 19, "keys": list(KEYS), "other": Path | None}
+    harness.run(__doc__, {"load": (measured, options)}, backends=True)

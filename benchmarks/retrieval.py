@@ -12,10 +12,10 @@ have to agree.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from hashlib import md5
+from typing import Any
 
 import igraph
 import numpy as np
@@ -122,18 +122,14 @@ def run(
     return spent
 
 
-def main() -> None:
-    parser = harness.parser("retrieval over HTTP beside igraph in process")
-    parser.add_argument("--queries", type=int, default=500)
-    parser.add_argument("--note", default="", help="what else the machine did meanwhile")
-    arguments = parser.parse_args()
+def measured(queries: int, note: str) -> dict[str, Any]:
     random = np.random.default_rng(5)
     with Server.temporary() as server, Client(server.url) as client:
         contenders = Contenders(client, random)
-        spent = run(contenders, server, arguments.queries, random)
+        spent = run(contenders, server, queries, random)
     milliseconds = {name: 1e3 * np.array(each) for name, each in spent.items()}
     of_igraph = np.median(milliseconds["igraph"][:, 0])
-    figures = {
+    return {
         "vertices": contenders.info.vertices,
         "edges": contenders.info.edges,
         "seeds": SEEDS,
@@ -141,8 +137,8 @@ def main() -> None:
         "k": K,
         "damping": DAMPING,
         "target_error": contenders.info.options.target_error,
-        "queries": arguments.queries,
-        "note": arguments.note,
+        "queries": queries,
+        "note": note,
         "rows": [
             {
                 "way": name,
@@ -154,9 +150,7 @@ def main() -> None:
             for name, each in milliseconds.items()
         ],
     }
-    print(json.dumps(figures, indent=1))
-    print(harness.record("retrieval", "cpu", figures, arguments.results))
 
 
 if __name__ == "__main__":
-    main()
+    harness.run(__doc__, {"retrieval": (measured, {"queries": 500, "note": ""})})

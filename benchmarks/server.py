@@ -49,6 +49,7 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
+        self._tree = tree
         command = [sys.executable, "-m", "liverank", "serve", "--data", str(data)]
         command += ["--backend", backend, "--port", str(self.port)]
         # a file, since a full pipe would stop the server
@@ -83,6 +84,19 @@ class Server:
                 if self._process.poll() is not None:
                     raise RuntimeError(f"the server ended: {self._log.read_text()}")
                 time.sleep(0.01)
+
+    def load(self, file: Path, graph: str) -> float:
+        """Seconds of `liverank load` of a file into a graph, by the checkout of the server."""
+        command = [sys.executable, "-m", "liverank", "load", str(file), "--url", self.url]
+        began = time.perf_counter()
+        subprocess.run(
+            [*command, "--graph", graph],
+            cwd=self._tree,
+            env=environment_of(self._tree),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return time.perf_counter() - began
 
     def logged(self, message: str) -> dict[str, Any]:
         """The last record with this message in a log of JSON. Raises LookupError."""

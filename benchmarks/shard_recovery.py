@@ -13,11 +13,10 @@ serve again. A batch that is lost, or counts twice, is an error.
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -151,45 +150,28 @@ def killed_while_idle(url: str, workers: Workers, kills: int) -> list[float]:
     return seconds
 
 
-def loaded(server: Server, file: Path) -> tuple[dict[str, Any], dict[str, float]]:
-    """The graph as the server describes it, and seconds of its load and of a checkpoint."""
-    command = [sys.executable, "-m", "liverank", "load", str(file), "--url", server.url]
-    begun = time.perf_counter()
-    subprocess.run(
-        [*command, "--graph", GRAPH.rpartition("/")[-1]],
-        cwd=harness.ROOT,
-        env=harness.environment_of(harness.ROOT),
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    load = time.perf_counter() - begun
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        begun = time.perf_counter()
-        http.post(f"{GRAPH}/checkpoint").raise_for_status()
-        seconds = {"load": load, "checkpoint": time.perf_counter() - begun}
-        return http.get(GRAPH).json(), seconds
-
-
-def measured(
-    folder: Path, backend: str, scale: int, shards: int, kills: int, idle: int
-) -> dict[str, Any]:
-    """All figures, with a server on data in a folder."""
-    file = written(folder, scale, ["integer"])["integer"]
+def measured(backend: str, scale: int, shards: int, kills: int, idle_kills: int) -> dict[str, Any]:
+    """`kills` while batches are sent, `idle_kills` while none is."""
     environment = {"LIVERANK_SHARDS": str(shards)}
-    server = Server(folder / "data", backend=backend, environment=environment)
-    try:
-        server.wait_for("/readyz")
-        # it would have workers too
-        httpx.delete(f"{server.url}/graphs/default", timeout=PATIENCE).raise_for_status()
-        before, seconds = loaded(server, file)
-        print(f"{before['edges']:,} edges: {seconds}", flush=True)
-        workers = Workers(psutil.Process(server.process_id), shards)
-        stream = Stream(server.url, scale)
-        under = killed_under_batches(stream, workers, kills)
-        while_idle = killed_while_idle(server.url, workers, idle)
-        found = httpx.get(f"{server.url}{GRAPH}", timeout=PATIENCE).json()
-    finally:
-        server.stop()
+    with TemporaryDirectory(prefix="liverank-shards-") as folder:
+        file = written(Path(folder), scale, ["integer"])["integer"]
+        server = Server(Path(folder) / "data", backend=backend, environment=environment)
+        with ExitStack() as stack:
+            stack.callback(server.stop)
+            http = stack.enter_context(httpx.Client(base_url=server.url, timeout=PATIENCE))
+            server.wait_for("/readyz")
+            # it would have workers too
+            http.delete("/graphs/default").raise_for_status()
+            load_seconds = server.load(file, GRAPH.rpartition("/")[-1])
+            begun = time.perf_counter()
+            http.post(f"{GRAPH}/checkpoint").raise_for_status()
+            checkpoint_seconds = time.perf_counter() - begun
+            before = http.get(GRAPH).json()
+            workers = Workers(psutil.Process(server.process_id), shards)
+            stream = Stream(server.url, scale)
+            under = killed_under_batches(stream, workers, kills)
+            while_idle = killed_while_idle(server.url, workers, idle_kills)
+            found = http.get(GRAPH).json()
     for name, each in (("edges", BATCH_EDGES), ("version", 1)):
         expected = before[name] + each * len(stream.sent)
         if found[name] != expected:
@@ -198,8 +180,8 @@ def measured(
     return {
         "edges": before["edges"],
         "shards": shards,
-        "load seconds": round(seconds["load"], 2),
-        "checkpoint seconds": round(seconds["checkpoint"], 2),
+        "load seconds": round(load_seconds, 2),
+        "checkpoint seconds": round(checkpoint_seconds, 2),
         "batches": len(stream.sent),
         "median seconds of a batch": round(median(undisturbed), 4),
         "restarts of the workers": found["shards"]["restarts"],
@@ -219,25 +201,6 @@ def summary(seconds: list[float]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    parser = harness.parser(__doc__ or "", backends=True)
-    parser.add_argument("--scale", type=int, default=18)
-    parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--kills", type=int, default=3, help="while batches are sent")
-    parser.add_argument("--idle-kills", type=int, default=1, help="while none is sent")
-    options = parser.parse_args()
-    with TemporaryDirectory(prefix="liverank-shards-") as folder:
-        figures = measured(
-            Path(folder),
-            options.backend,
-            options.scale,
-            options.shards,
-            options.kills,
-            options.idle_kills,
-        )
-    print(figures)
-    print(harness.record("shard-recovery", options.backend, figures, options.results))
-
-
 if __name__ == "__main__":
-    main()
+    options = {"scale": 18, "shards": 2, "kills": 3, "idle_kills": 1}
+    harness.run(__doc__, {"shard-recovery": (measured, options)}, backends=True)

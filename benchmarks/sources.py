@@ -24,20 +24,18 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
-import pyarrow as pa
 import redis
 from nats import connect
 from nats.js.api import StreamConfig
 
 from benchmarks import harness
+from benchmarks.clients import SCALE, fill
 from benchmarks.server import Server
 from liverank.client import Client
 from liverank.sources.broker import Address
 from liverank.sources.consumer import Consumer, Target
 from liverank.sources.session import consume
-from liverank_gpu.generate import rmat
 
-SCALE, EDGES_PER_VERTEX = 16, 16
 PLACE = "edges"
 PORTS = {"redis": 16_379, "nats": 14_222}
 IDLE_SECONDS = 2.0
@@ -129,11 +127,8 @@ def measured(edges: int, rounds: int, sizes: list[int]) -> dict[str, Any]:
             Server.temporary() as server,
         ):
             FILL[broker](messages)
-            sources, targets = rmat(SCALE, EDGES_PER_VERTEX, seed=0)
             with Client(server.url) as client:
-                client.drop("default")
-                client.create("default", keys="integer")
-                client.insert("default", pa.table({"source": sources, "target": targets}))
+                fill(client)
             consumed(server.url, broker, "warm", sizes[-1])
             for size in sizes:
                 seconds, reading, batches = [], [], 0
@@ -152,16 +147,6 @@ def measured(edges: int, rounds: int, sizes: list[int]) -> dict[str, Any]:
     return figures
 
 
-def main() -> None:
-    options = harness.parser("Single edges from message brokers into a graph.")
-    options.add_argument("--edges", type=int, default=400_000)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_000])
-    arguments = options.parse_args()
-    figures = measured(arguments.edges, arguments.rounds, arguments.sizes)
-    print(figures)
-    print(harness.record("sources", "cpu", figures, arguments.results))
-
-
 if __name__ == "__main__":
-    main()
+    sizes = [10_000, 50_000]
+    harness.run(__doc__, {"sources": (measured, {"edges": 400_000, "rounds": 3, "sizes": sizes})})

@@ -8,7 +8,6 @@ those of a batch are medians of seven calls.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from statistics import median
@@ -26,18 +25,6 @@ from liverank_service.vertex_keys import KeyTable
 REPEATS = 7
 BATCH = 1_000_000
 KINDS: tuple[KeyKind, ...] = ("string", "integer")
-
-
-def main() -> None:
-    parser = harness.parser("memory and time of the key table")
-    parser.add_argument("--keys", type=int, default=10_000_000, help="distinct keys in the table")
-    parser.add_argument("--edges", type=int, default=1_000_000, help="edges in a batch")
-    arguments = parser.parse_args()
-    figures: dict[str, Any] = {"keys": arguments.keys, "edges": arguments.edges}
-    for kind in KINDS:
-        figures[kind] = measured(kind, arguments.keys, arguments.edges)
-    print(json.dumps(figures, indent=1))
-    print(harness.record("vertex-keys", "cpu", figures, arguments.results))
 
 
 def measured(kind: KeyKind, keys: int, edges: int) -> dict[str, Any]:
@@ -78,5 +65,10 @@ def median_seconds(call: Callable[[], object]) -> float:
     return round(median(durations), 4)
 
 
+def of_kinds(keys: int, edges: int) -> dict[str, Any]:
+    found: dict[str, Any] = {str(kind): measured(kind, keys, edges) for kind in KINDS}
+    return {"keys": keys, "edges": edges, **found}
+
+
 if __name__ == "__main__":
-    main()
+    harness.run(__doc__, {"vertex-keys": (of_kinds, {"keys": 10_000_000, "edges": 1_000_000})})

@@ -39,17 +39,9 @@ SETTLED_TURNS = 4
 """Turns after which memory should no longer grow: two checkpoints are taken by then."""
 
 
-def main() -> None:
-    parser = harness.parser("memory of a window")
-    parser.add_argument("--edges", type=int, default=1_000_000, help="in the window")
-    parser.add_argument("--vertices", type=int, default=100_000)
-    parser.add_argument("--minutes", type=int, default=60, help="of the event clock")
-    arguments = parser.parse_args()
+def measured(edges: int, vertices: int, minutes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="liverank-window-") as folder:
-        figures = turn_over(
-            Path(folder), arguments.edges, arguments.vertices, 60 * arguments.minutes
-        )
-    print(harness.record("window", "cpu", figures, arguments.results))
+        return turn_over(Path(folder), edges, vertices, 60 * minutes)
 
 
 def turn_over(directory: Path, edges: int, vertices: int, seconds: int) -> dict[str, Any]:
@@ -129,4 +121,5 @@ def _resident() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    options = {"edges": 1_000_000, "vertices": 100_000, "minutes": 60}
+    harness.run(__doc__, {"window": (measured, options)})

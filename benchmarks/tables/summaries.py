@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.harness import load, place, recorded
-from benchmarks.overload import WRITERS
+from benchmarks.service import WRITERS
 from benchmarks.tables.common import Row, geometric_mean, groups, heading, table
 from benchmarks.tables.papers import PAPER_SPEEDUPS
 
