@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from liverank.choices import Mode
+from liverank.choices import ConsumerState, Mode
+from liverank.client.responses import SourceConsumer
 from liverank_gpu import (
     PROGRAMS,
     BackendName,
@@ -28,6 +30,7 @@ from liverank_gpu import (
 from liverank_service.errors import (
     GraphExists,
     GraphStopped,
+    InvalidField,
     NotReady,
     StorageFailed,
     TooManyGraphs,
@@ -44,7 +47,6 @@ from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
 from liverank_service.pipeline.batch import Observer
 from liverank_service.pipeline.checkpointer import CheckpointLimits
 from liverank_service.pipeline.pipeline import Pipeline
-from liverank_service.pipeline.sources import Consumers
 from liverank_service.pipeline.writer import QueueLimits
 from liverank_service.process_limits import check_process_limits
 from liverank_service.queries.analyses import Analysis, AnyProgram
@@ -61,6 +63,49 @@ _KINDS = Options(weighted=False), Options(weighted=True)
 """Of graphs: each has kernels of its own."""
 
 CLOSE_SECONDS = 5.0
+
+
+MAX_CONSUMERS = 1_000
+"""Of one graph."""
+
+
+class Consumers:
+    """What the consumers of a graph's external sources have reported. These are processes of their
+    own, so the server knows of them only this, in memory alone. Only for the event loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], SourceConsumer] = {}
+
+    @property
+    def newest(self) -> list[SourceConsumer]:
+        """Those that have not expired, by source and consumer."""
+        now = time.time()
+        self._newest = {key: one for key, one in self._newest.items() if one.expires > now}
+        return sorted(self._newest.values(), key=lambda one: (one.source, one.consumer))
+
+    def report(
+        self, source: str, consumer: str, state: ConsumerState, reason: str | None, seconds: float
+    ) -> None:
+        """Replaces the report of this consumer for this many seconds, and those of others of the
+        source that have stopped: it may have been started in their place. Raises InvalidField for
+        one consumer too many.
+        """
+        key = source, consumer
+        self._newest = {
+            other: one
+            for other, one in self._newest.items()
+            if one.state != "stopped" or one.source != source or other == key
+        }
+        if key not in self._newest and len(self.newest) >= MAX_CONSUMERS:
+            message = f"the graph has {MAX_CONSUMERS:,} consumers, which is the limit"
+            raise InvalidField("consumer", None, consumer, message)
+        now = time.time()
+        before = self._newest.get(key)
+        goes_on = before is not None and before.state == state and before.expires > now
+        since = before.since if before is not None and goes_on else now
+        found = SourceConsumer(source, consumer, state, reason, since, now + seconds)
+        self._newest[key] = found
 
 
 @dataclass(frozen=True, slots=True)

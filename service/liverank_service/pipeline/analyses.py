@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from liverank.choices import Mode
+from liverank.client.responses import AnalysisProgress
 from liverank_gpu import (
     PROGRAMS,
     Algorithm,
@@ -41,11 +42,11 @@ from liverank_service.pipeline.waiting import Waiters
 from liverank_service.problems import problem_of
 from liverank_service.queries.analyses import (
     NO_LIMITS,
+    NOT_BEGUN,
     Analysis,
     AnalysisAnswer,
     AnyProgram,
     Parameters,
-    Progress,
     RunLimits,
     built_in,
     parameters_by_id,
@@ -281,7 +282,7 @@ class Analyses:
         except Exception as error:
             self._fail(identity, error)
         else:
-            self._put(replace(queued, state="running", progress=Progress(), problem=None))
+            self._put(replace(queued, state="running", progress=NOT_BEGUN, problem=None))
 
     def _begun_run(self, analysis: Analysis) -> _Run:
         keys, version = self._keyed.keys, self._versions.committed()
@@ -337,7 +338,7 @@ class Analyses:
         try:
             left = run.pace.left(job)
             job.step(seconds, *([left] if left else []))
-            progress = Progress(job.supersteps, job.edges, run.seconds)
+            progress = AnalysisProgress(job.supersteps, job.edges, run.seconds)
             self._put(replace(self.get(run.id), progress=progress))
             found = self.get(run.id)
             limit = found.limits.seconds

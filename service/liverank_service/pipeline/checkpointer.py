@@ -48,13 +48,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from liverank.choices import KeyKind
+from liverank.client.responses import CheckpointTaken, SourcePosition
 from liverank_gpu import Capture, Engine, Ranks, Snapshot
 from liverank_service.errors import StorageFailed
 from liverank_service.pipeline.shards import device_loss_ends_process
-from liverank_service.pipeline.sources import SourcePosition
 from liverank_service.pipeline.window import Window, WindowCapture
 from liverank_service.queries.model import Members
 from liverank_service.queries.rank_views import Start
@@ -105,7 +106,7 @@ class Captured:
             numbers[_SETS] = {name: len(ids) for name, ids in self.sets.items()}
             arrays[_SETS] = np.concatenate(list(self.sets.values()))
         if self.sources:
-            numbers[_SOURCES] = [one.document() for one in self.sources]
+            numbers[_SOURCES] = [asdict(one) for one in self.sources]
         if self.window is not None:
             numbers[_NEWEST] = self.window.newest
             arrays |= {f"{_WINDOW_PREFIX}{k}": each for k, each in self.window.arrays().items()}
@@ -226,17 +227,6 @@ class CheckpointLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenCheckpoint:
-    """A checkpoint on disk. write_seconds: in all; pause_seconds: of the blocked writer."""
-
-    version: int
-    revision: int
-    bytes: int
-    write_seconds: float
-    pause_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
     """A checkpoint on disk, without its arrays."""
 
@@ -277,7 +267,7 @@ class Checkpointer:
         self._changed_at: float | None = None
         self._expects_more = False
         self._not_before = 0.0
-        self._requested: list[Future[TakenCheckpoint]] = []
+        self._requested: list[Future[CheckpointTaken]] = []
         self._closed: Exception | None = None
         self._wake = threading.Condition()
         self._thread = threading.Thread(
@@ -300,12 +290,12 @@ class Checkpointer:
             if is_first or self._is_due:  # else the thread knows when to wake
                 self._wake.notify()
 
-    def request(self) -> Future[TakenCheckpoint]:
+    def request(self) -> Future[CheckpointTaken]:
         """A checkpoint of the current version or a later one. May fail with StorageFailed.
 
         Raises the reason given to `close`.
         """
-        future: Future[TakenCheckpoint] = Future()
+        future: Future[CheckpointTaken] = Future()
         future.set_running_or_notify_cancel()
         with self._wake:
             if self._closed is not None:
@@ -358,7 +348,7 @@ class Checkpointer:
         enough = max(self._limits.bytes, self._newest.nbytes if self._newest else 0)
         return self._grown >= enough and not self._expects_more
 
-    def _take(self) -> TakenCheckpoint:
+    def _take(self) -> CheckpointTaken:
         begin = time.monotonic()
         with self._wake:
             grown, changed_at = self._grown, self._changed_at
@@ -376,7 +366,7 @@ class Checkpointer:
         with self._wake:
             self._grown -= grown
         self._retain(taken)
-        return TakenCheckpoint(
+        return CheckpointTaken(
             version=taken.version,
             revision=captured.view.revision,
             bytes=taken.nbytes,

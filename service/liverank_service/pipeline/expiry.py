@@ -18,9 +18,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
+from liverank.client.responses import ExpiryDelay
 from liverank_gpu import Solve
 from liverank_service.errors import BatchRejected, BodyTooLarge, OutcomeDelayed, StorageFailed
 from liverank_service.formats.columns import EdgeColumns
@@ -54,14 +54,6 @@ _JUMP = 1.0
 """Seconds by which the wall clock differs from a steady one after a jump, at least: it is also
 corrected by running faster or slower.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Why edges that are too old stay for now. since: Unix time, seconds"""
-
-    reason: str
-    since: float
 
 
 class _WallClock:
@@ -103,7 +95,7 @@ class Expiry:
         self._not_before = 0.0
         self._used_version = False  # by the last failure
         self._waits_after: int | None = None  # the jump of the clock after which it waits
-        self.delay: Delay | None = None
+        self.delay: ExpiryDelay | None = None
         # how to rank an expiry that is not complete: an earlier process may have left one
         self._due = None if self._window is None else (self._window.options.solve, False)
 
@@ -177,7 +169,7 @@ class Expiry:
         self._ranking.overdue = self.delay.reason if self.delay and self.by_event else None
 
     def _set_delay(self, reason: str) -> None:
-        self.delay = Delay(reason, self.delay.since if self.delay else time.time())
+        self.delay = ExpiryDelay(reason, self.delay.since if self.delay else time.time())
 
     def _waits_for_clock(self, cutoff: float) -> bool:
         """Whether too many edges are too old by a wall clock that may have jumped.

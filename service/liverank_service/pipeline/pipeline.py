@@ -27,6 +27,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from liverank.choices import KeyKind
+from liverank.client.responses import CheckpointTaken, ExpiryDelay, SourcePosition
 from liverank_gpu import BackendName, Cluster, DeviceLost, Engine, Options, ShardLost, Solve
 from liverank_service.errors import (
     NotReady,
@@ -38,11 +39,9 @@ from liverank_service.pipeline.batch import Batch, Observer, PendingBatch
 from liverank_service.pipeline.checkpointer import (
     Captured,
     CheckpointLimits,
-    TakenCheckpoint,
     snapshot_of,
 )
 from liverank_service.pipeline.edge_reading import EdgeReading
-from liverank_service.pipeline.expiry import Delay
 from liverank_service.pipeline.published import ChangeFeed, PublishedViews
 from liverank_service.pipeline.recovery import (
     MappedGraph,
@@ -51,7 +50,6 @@ from liverank_service.pipeline.recovery import (
     restored_journal,
 )
 from liverank_service.pipeline.shards import Shards, end_process
-from liverank_service.pipeline.sources import SourcePosition
 from liverank_service.pipeline.waiting import Waiter, Waiters, weakly
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.writer import Admission, QueueLimits, Task, WorkQueue, Writer
@@ -170,7 +168,7 @@ class Pipeline:
         return writer.analyses if (writer := self._open_writer) else None
 
     @property
-    def expiry_delay(self) -> Delay | None:
+    def expiry_delay(self) -> ExpiryDelay | None:
         """Why edges that are too old stay for now; None if they do not."""
         return writer.expiry.delay if (writer := self._open_writer) else None
 
@@ -280,7 +278,7 @@ class Pipeline:
         """
         return self.call(lambda writer: writer.positions.newest)
 
-    def checkpoint(self) -> Future[TakenCheckpoint]:
+    def checkpoint(self) -> Future[CheckpointTaken]:
         """A checkpoint of what is committed now. Raises NotReady while the graph is recovered, and
         the reason given to `close`.
         """

@@ -38,10 +38,9 @@ from liverank_service.pipeline.batch import (
     receipt_of,
 )
 from liverank_service.pipeline.checkpointer import Captured
-from liverank_service.pipeline.keyed_graph import KeyedGraph
+from liverank_service.pipeline.keyed_graph import KeyedGraph, SourcePositions
 from liverank_service.pipeline.published import PublishedViews
 from liverank_service.pipeline.shards import blame
-from liverank_service.pipeline.sources import SourcePositions
 from liverank_service.pipeline.waiting import Completions
 from liverank_service.queries.model import QueryByIds
 from liverank_service.queries.rank_views import RankViews, ViewRequest

@@ -53,11 +53,10 @@ from liverank_service.pipeline.checkpointer import (
     view_of,
     views_of,
 )
-from liverank_service.pipeline.keyed_graph import KeyedGraph, VertexSets
+from liverank_service.pipeline.keyed_graph import KeyedGraph, SourcePositions, VertexSets
 from liverank_service.pipeline.published import PublishedViews
 from liverank_service.pipeline.ranking import RECOVERY, Ranking
 from liverank_service.pipeline.shards import Shards
-from liverank_service.pipeline.sources import SourcePositions
 from liverank_service.pipeline.waiting import Waiters
 from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.pipeline.writer import WorkQueue, Writer

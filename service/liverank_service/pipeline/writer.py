@@ -46,10 +46,9 @@ from liverank_service.pipeline.batch import (
 )
 from liverank_service.pipeline.checkpointer import Checkpointer
 from liverank_service.pipeline.expiry import Expiry
-from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph
+from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph, SourcePositions
 from liverank_service.pipeline.ranking import Ranking
 from liverank_service.pipeline.shards import blame
-from liverank_service.pipeline.sources import SourcePositions
 from liverank_service.pipeline.waiting import Completions, Waiters, weakly
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.model import PendingQuery, QueryResponse

@@ -14,11 +14,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 import liverank.options
 from liverank.choices import KeyKind, Mode, Order, ValuesOf
+from liverank.client.responses import AnalysisProgress
 from liverank_gpu import (
     PROGRAMS,
     Algorithm,
@@ -180,13 +182,7 @@ def tie_order(program: AnyProgram, keys: VertexKeys) -> NDArray[np.int32] | None
     return places
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the newest run of an analysis has done."""
-
-    supersteps: int = 0
-    edges: int = 0
-    seconds: float = 0.0
+NOT_BEGUN = AnalysisProgress(0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +459,7 @@ class Analysis:
     fresh: bool
     created: float
     state: State = "queued"
-    progress: Progress = field(default_factory=Progress)
+    progress: AnalysisProgress = NOT_BEGUN
     answer: AnalysisAnswer | None = None
     problem: dict[str, Any] | None = None
     mode: Mode = "synchronous"
@@ -476,7 +472,7 @@ class Analysis:
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
-        progress, answer = self.progress, self.answer
+        answer = self.answer
         return {
             "id": self.id,
             "program": self.program,
@@ -487,11 +483,7 @@ class Analysis:
             "save_every": self.save_every,
             "created": self.created,
             "state": self.state,
-            "progress": {
-                "supersteps": progress.supersteps,
-                "edges": progress.edges,
-                "seconds": progress.seconds,
-            },
+            "progress": asdict(self.progress),
             "version": answer.version if answer else None,
             "receipt": dict(answer.receipt) if answer else None,
             "summary": dict(answer.summary) if answer else None,

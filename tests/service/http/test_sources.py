@@ -11,8 +11,9 @@ import pytest
 
 from liverank import AsyncClient, Client, ServerError, SourceRange
 from liverank.options import MAX_POSITION
+from liverank_service import catalog
 from liverank_service.http.schemas import Ready, SourceList
-from liverank_service.pipeline import sources
+from liverank_service.pipeline import keyed_graph
 from tests.service.server import Server, running, wait_for
 
 REJECTED = {"sets": {"none": {"add": ["a"]}}}
@@ -119,7 +120,7 @@ def test_a_range_that_cannot_be_is_refused(
 
 
 def test_a_graph_has_a_limit_of_partitions(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_PARTITIONS", 2)
+    monkeypatch.setattr(keyed_graph, "MAX_PARTITIONS", 2)
     path = server.new_graph()
     for partition in ("0", "1"):
         send(server, path, {}, source="s", partition=partition, to="1").raise_for_status()
@@ -251,7 +252,7 @@ def test_a_consumer_replaces_those_of_its_source_that_have_stopped(server: Serve
 
 
 def test_a_graph_has_a_limit_of_consumers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_CONSUMERS", 1)
+    monkeypatch.setattr(catalog, "MAX_CONSUMERS", 1)
     path = f"{server.new_graph()}/consumers/s"
     report = {"consumer": "one", "state": "consuming", "seconds": 60}
     for _ in range(2):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated, Any
 
-import msgspec
 import orjson
 from fastapi import APIRouter, Path, Request, Response
+from msgspec.structs import asdict
 
 from liverank.options import MAX_POSITION
 from liverank_gpu import InvalidValue
@@ -58,7 +57,7 @@ def _describe(graph: Graph) -> dict[str, Any]:
         "edges": view.edges,
         "error_bound": view.error_bound,
         "backend": graph.pipeline.backend,
-        "options": msgspec.structs.asdict(graph.options),
+        "options": asdict(graph.options),
         "memory": graph.memory,
     }
     if shards.count:
@@ -107,8 +106,8 @@ async def list_sources(request: Request, graph: OpenGraph) -> Response:
     source, and what its consumers report.
     """
     positions = await result_of(graph.pipeline.source_positions(), graph, request)
-    sources = [one.document() for one in positions]
-    consumers = [one.document() for one in graph.consumers.newest]
+    sources = [asdict(one) for one in positions]
+    consumers = [asdict(one) for one in graph.consumers.newest]
     content = orjson.dumps({"sources": sources, "consumers": consumers})
     return response_by_content(request, graph, content)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from msgspec import structs
 
 from liverank_service.errors import NotReady
 from liverank_service.http.access import access_of
@@ -56,7 +57,7 @@ async def ready(request: Request, catalog: OpenCatalog) -> Response:
     if lost:
         document["recovering"] = [{"graph": name, **asdict(loss)} for name, loss in lost]
     waiting = [
-        {"graph": graph.name, **report.document()}
+        {"graph": graph.name, **structs.asdict(report)}
         for graph in graphs
         for report in graph.consumers.newest
         if report.state != "consuming"
