@@ -37,6 +37,8 @@ log = logging.getLogger("liverank.batches")
 MetricType = TypeVar("MetricType", Counter, Gauge, Histogram)
 Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
+MakeSpans = Callable[[Sequence[RankedBatch], Result], None]
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 UNMATCHED = "unmatched"
 """Label for unmatched requests: method and path are chosen freely by the client."""
@@ -268,10 +270,17 @@ class StageHistograms(Collector):
 class GraphObserver(Observer):
     """Counts what one graph's pipeline reports; logs the slowest batch of a slow group."""
 
-    def __init__(self, metrics: BatchMetrics, graph: str, slow_seconds: float) -> None:
+    def __init__(
+        self,
+        metrics: BatchMetrics,
+        graph: str,
+        slow_seconds: float,
+        spans: MakeSpans | None = None,
+    ) -> None:
         self._metrics = metrics
         self._graph = graph
         self._slow_seconds = slow_seconds
+        self._spans = spans
         # looked up once: a lookup takes longer than counting
         self._ranked = metrics.batches.labels(graph, "ranked")
         self._group_batches = metrics.group_batches.labels(graph)
@@ -300,6 +309,8 @@ class GraphObserver(Observer):
         slowest = max(batches, key=lambda batch: batch.seconds.total)
         if slowest.seconds.total >= self._slow_seconds:
             self._log_slow(slowest, len(batches), result)
+        if self._spans is not None:
+            self._spans(batches, result)
 
     def _log_slow(self, batch: RankedBatch, group: int, result: Result) -> None:
         request = batch.context.get(request_id)
@@ -429,9 +440,9 @@ class Metrics:
         build.labels(version).set(1)
         ProcessCollector(registry=self._registry)
 
-    def observer(self, graph: str) -> Observer:
-        """The observer for the pipeline of `graph`."""
-        return GraphObserver(self._batches, graph, self._slow_batch_seconds)
+    def observer(self, graph: str, spans: MakeSpans | None = None) -> Observer:
+        """The observer for the pipeline of `graph`; spans: called with what was ranked together."""
+        return GraphObserver(self._batches, graph, self._slow_batch_seconds, spans)
 
     def watch(self, catalog: Catalog, limit: ConcurrencyLimit) -> None:
         self._registry.register(_GraphState(catalog, limit))

@@ -1,8 +1,8 @@
 """Traces and metrics by OTLP over HTTP, with the SDK of OpenTelemetry: the extra `telemetry`.
 
 Off, and without cost, unless a standard variable names an endpoint: OTEL_EXPORTER_OTLP_ENDPOINT, or
-that of one signal. FastAPI's own hooks make the span of a request; the observer here adds the spans
-of a batch and its stages. Metrics are those of Prometheus, converted when they are sent.
+that of one signal. FastAPI's own hooks make the span of a request; BatchSpans adds those of a batch
+and its stages. Metrics are those of Prometheus, converted when they are sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prometheus_client.core import Metric as Family
 from liverank_gpu import Result
 from liverank_service.http.metrics import Metrics
 from liverank_service.logs import request_id
-from liverank_service.pipeline.batch import Observer, Observers, RankedBatch, StageSeconds
+from liverank_service.pipeline.batch import Observer, RankedBatch, StageSeconds
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
@@ -93,11 +93,11 @@ class Telemetry:
             "auto_configure": False,
         }
 
-    def observer(self, graph: str) -> Observer:
-        """The observer for the pipeline of `graph`."""
+    def spans(self, graph: str) -> BatchSpans | None:
+        """What makes those of the batches of `graph`; None without traces."""
         if self._provider is None:
-            return Observer()
-        return TracingObserver(self._provider.get_tracer("liverank", self._version), graph)
+            return None
+        return BatchSpans(self._provider.get_tracer("liverank", self._version), graph)
 
     def close(self) -> None:
         """Sends what is left, for some seconds at most."""
@@ -115,17 +115,17 @@ def observer_of(metrics: Metrics, telemetry: Telemetry | None) -> Callable[[str]
     """What makes the observer of a graph."""
     if telemetry is None:
         return metrics.observer
-    return lambda graph: Observers(metrics.observer(graph), telemetry.observer(graph))
+    return lambda graph: metrics.observer(graph, telemetry.spans(graph))
 
 
-class TracingObserver(Observer):
+class BatchSpans:
     """Makes the spans of ranked batches from the times in their receipts: measured once."""
 
     def __init__(self, tracer: Tracer, graph: str) -> None:
         self._tracer = tracer
         self._graph = graph
 
-    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
+    def __call__(self, batches: Sequence[RankedBatch], result: Result) -> None:
         offset = time.time_ns() - int(time.perf_counter() * SECOND)
         try:
             for batch in batches:

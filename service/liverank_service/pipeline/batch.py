@@ -241,41 +241,6 @@ class Observer:
         """The graph was dropped."""
 
 
-class Observers(Observer):
-    """Several observers, one after the other."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def ranked(self, batches: Sequence[RankedBatch], result: Result) -> None:
-        for each in self._observers:
-            each.ranked(batches, result)
-
-    def refused(self, fallback: str) -> None:
-        for each in self._observers:
-            each.refused(fallback)
-
-    def query_refused(self, kind: str) -> None:
-        for each in self._observers:
-            each.query_refused(kind)
-
-    def rejected(self) -> None:
-        for each in self._observers:
-            each.rejected()
-
-    def failed(self, batches: int) -> None:
-        for each in self._observers:
-            each.failed(batches)
-
-    def analysed(self, program: str, outcome: str, seconds: float) -> None:
-        for each in self._observers:
-            each.analysed(program, outcome, seconds)
-
-    def dropped(self) -> None:
-        for each in self._observers:
-            each.dropped()
-
-
 @dataclass(eq=False, slots=True)
 class AppliedBatch:
     """An applied batch without a receipt.
@@ -331,6 +296,14 @@ class RankedView:
         return seconds
 
 
+_COUNTED = (
+    *("inserted", "already_present", "reweighted", "deleted", "not_found", "lowered"),
+    *("new_vertices", "removed", "unknown", "removed_edges", "expired"),
+)
+_OF_SOLVE = ("strategy", "form", "iterations", "touched_vertices", "error_bound", "converged")
+"""Members of a receipt, as changes of a graph and results of a solve have them."""
+
+
 def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | None) -> bytes:
     """The receipt of a batch with these ranks, as JSON.
 
@@ -345,23 +318,8 @@ def receipt_of(applied: AppliedBatch, ranked: RankedView, submitted: float | Non
         "version": applied.version,
         "ranked_version": view.version,
         "revision": view.revision,
-        "inserted": change.inserted,
-        "already_present": change.already_present,
-        "reweighted": change.reweighted,
-        "deleted": change.deleted,
-        "not_found": change.not_found,
-        "lowered": change.lowered,
-        "new_vertices": change.new_vertices,
-        "removed": change.removed,
-        "unknown": change.unknown,
-        "removed_edges": change.removed_edges,
-        "expired": change.expired,
-        "strategy": result.strategy,
-        "form": result.form,
-        "iterations": result.iterations,
-        "touched_vertices": result.touched_vertices,
-        "error_bound": result.error_bound,
-        "converged": result.converged,
+        **{name: getattr(change, name) for name in _COUNTED},
+        **{name: getattr(result, name) for name in _OF_SOLVE},
         "seconds": seconds,
     }
     if view.rank_views:

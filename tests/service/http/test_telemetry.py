@@ -24,7 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from prometheus_client.parser import text_string_to_metric_families
 
 from liverank_service.app import create_app
-from liverank_service.http.telemetry import TracingObserver, stages
+from liverank_service.http.telemetry import BatchSpans, stages
 from liverank_service.pipeline.batch import StageSeconds
 from liverank_service.settings import Settings
 from tests.service.server import Server, running, wait_for
@@ -204,7 +204,7 @@ def test_an_sdk_that_fails_does_not_stop_the_graph(
         raise RuntimeError("a fault")
 
     with monkeypatch.context() as faulty:
-        faulty.setattr(TracingObserver, "_trace", fail)
+        faulty.setattr(BatchSpans, "_trace", fail)
         server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]})
         wait_for(lambda: "spans of 1 batches are missing" in caplog.text)
     answer = server.http.post(f"{path}/batches", json={"insert": [["b", "c"]]})
