@@ -153,22 +153,22 @@ def keys_of(checkpoint: Checkpoint, kind: KeyKind) -> VertexKeys:
         raise StorageFailed(
             f"checkpoint {checkpoint.name}", f"has {stored} keys, but the graph has {kind} keys"
         )
-    arrays = {
-        name.removeprefix(_KEYS_PREFIX): array
-        for name, array in checkpoint.arrays.items()
-        if name.startswith(_KEYS_PREFIX)
-    }
+    arrays = _arrays_of(checkpoint, _KEYS_PREFIX)
     return VertexKeys.restored(kind, len(checkpoint.arrays["length"]), arrays)
+
+
+def _arrays_of(checkpoint: Checkpoint, prefix: str) -> dict[str, NDArray[Any]]:
+    """Those whose names begin with the prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def restore_window(checkpoint: Checkpoint, window: Window) -> None:
     """Takes the times of the edges from a checkpoint."""
-    arrays = {
-        name.removeprefix(_WINDOW_PREFIX): array
-        for name, array in checkpoint.arrays.items()
-        if name.startswith(_WINDOW_PREFIX)
-    }
-    window.restore(arrays, checkpoint.numbers[_NEWEST])
+    window.restore(_arrays_of(checkpoint, _WINDOW_PREFIX), checkpoint.numbers[_NEWEST])
 
 
 def source_positions_of(checkpoint: Checkpoint) -> list[SourcePosition]:

@@ -11,8 +11,9 @@ apply again; otherwise the graph would not be the one that was published, and re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +62,6 @@ from liverank_service.pipeline.waiting import Waiters
 from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.pipeline.writer import WorkQueue, Writer
 from liverank_service.problems import encode_problem, problem_of
-from liverank_service.queries.analyses import Analysis
 from liverank_service.queries.model import Members, Refusals
 from liverank_service.queries.rank_views import RankViews
 from liverank_service.queries.scheduler import QueryScheduler
@@ -220,60 +220,15 @@ def replayed(
     return unanswered
 
 
-def restored_watched(
-    graph: str, engine: Engine, keyed: KeyedGraph, refusals: Refusals, directory: Path
-) -> WatchedQueries:
-    """The watched queries in the file, solved. Raises GraphStopped if it is damaged."""
-    file = directory / WATCHED_FILE
+@contextmanager
+def damage_stops(file: Path) -> Iterator[Path]:
+    """The file; if it turns out to be damaged, raises GraphStopped."""
     try:
-        queries = read_watched(file, keyed.keys.kind)
-        return WatchedQueries(
-            refusals, graph, engine, lambda: keyed.keys, lambda: keyed.sets.members, queries
-        )
+        yield file
     except (FileDamaged, InvalidValue) as error:
-        raise _stopped(file, error) from error
-
-
-def restored_views(
-    graph: str, engine: Engine, keyed: KeyedGraph, directory: Path, checkpoint: Checkpoint | None
-) -> RankViews:
-    """The views in the file, solved, from where the checkpoint has them. Raises GraphStopped if it
-    is damaged.
-    """
-    file = directory / VIEWS_FILE
-    try:
-        requests = read_views(file, keyed.keys.kind)
-    except FileDamaged as error:
-        raise _stopped(file, error) from error
-    vertices = (lambda: keyed.keys, lambda: keyed.sets.members)
-    starts = {} if checkpoint is None else views_of(checkpoint)
-    return RankViews(graph, engine, *vertices, requests, starts)
-
-
-def restored_window(
-    options: WindowOptions | None, engine: Engine, checkpoint: Checkpoint | None
-) -> Window | None:
-    """The window with the times in the checkpoint; None for a graph without one."""
-    if options is None:
-        return None
-    window = Window(options, engine)
-    if checkpoint is not None:
-        restore_window(checkpoint, window)
-    return window
-
-
-def restored_analyses(directory: Path) -> list[Analysis]:
-    """The analyses in the file. Raises GraphStopped if it is damaged."""
-    file = directory / ANALYSES_FILE
-    try:
-        return read_analyses(file)
-    except FileDamaged as error:
-        raise _stopped(file, error) from error
-
-
-def _stopped(file: Path, error: Exception) -> GraphStopped:
-    reason = str(error).removeprefix(f"{file}: ")
-    return GraphStopped(file, f"{reason}; restore it from a backup or remove it")
+        reason = str(error).removeprefix(f"{file}: ")
+        hint = "restore it from a backup or remove it"
+        raise GraphStopped(file, f"{reason}; {hint}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +260,9 @@ class Opening:
         """
         engine, checkpoint = mapped.engine, mapped.checkpoint
         sets = VertexSets(self.graph, mapped.sets)
-        window = restored_window(self.window, engine, checkpoint)
+        window = None if self.window is None else Window(self.window, engine)
+        if window is not None and checkpoint is not None:
+            restore_window(checkpoint, window)
         keyed = KeyedGraph(self.graph, engine, mapped.keys, sets, window)
         stored = [] if checkpoint is None else source_positions_of(checkpoint)
         positions = SourcePositions(self.graph, stored)
@@ -313,8 +270,13 @@ class Opening:
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, positions, engine, mark)
         refusals = Refusals(self.graph, self.observer.query_refused)
-        watched = restored_watched(self.graph, engine, keyed, refusals, self.directory)
-        rank_views = restored_views(self.graph, engine, keyed, self.directory, checkpoint)
+        kept = self.graph, engine, lambda: keyed.keys, lambda: keyed.sets.members
+        with damage_stops(self.directory / WATCHED_FILE) as file:
+            watched = WatchedQueries(refusals, *kept, read_watched(file, keyed.keys.kind))
+        with damage_stops(self.directory / VIEWS_FILE) as file:
+            views = read_views(file, keyed.keys.kind)
+        starts = {} if checkpoint is None else views_of(checkpoint)
+        rank_views = RankViews(*kept, views, starts)
         ranking = Ranking(
             self.graph,
             engine,
@@ -348,9 +310,18 @@ class Opening:
             refusals=refusals,
         )
         versions = Versions(lambda: journal.version, lambda: self.views.newest.version)
-        requested = restored_analyses(self.directory)
-        kept = (self.analysis_limits, self.observer)
-        analyses = Analyses(self.graph, engine, keyed, versions, requested, self.directory, *kept)
+        with damage_stops(self.directory / ANALYSES_FILE) as file:
+            requested = read_analyses(file)
+        analyses = Analyses(
+            self.graph,
+            engine,
+            keyed,
+            versions,
+            requested,
+            self.directory,
+            self.analysis_limits,
+            self.observer,
+        )
         if checkpointer is None:
             checkpointer = Checkpointer(
                 self.graph,

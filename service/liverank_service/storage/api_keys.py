@@ -17,7 +17,6 @@ Without it, a lost keys.json would open all graphs to everyone who can connect.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import secrets
 import threading
@@ -29,7 +28,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Annotated, get_args
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, Field
 
 from liverank.choices import Scope
 from liverank_gpu import InvalidValue
@@ -41,11 +40,12 @@ from liverank_service.errors import (
     UnknownApiKey,
 )
 from liverank_service.storage.files import (
+    RowsFile,
+    Stored,
     make_directory,
     replace_file,
     storage_errors,
     sync_directory,
-    validated,
 )
 
 log = logging.getLogger("liverank.keys")
@@ -55,7 +55,6 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 FILE = "keys.json"
 REQUIRED_FILE = "keys.required"
-FILE_FORMAT = 1
 ENVIRONMENT_ID = "environment"
 """The id under which the key in LIVERANK_API_KEY is listed."""
 
@@ -210,9 +209,8 @@ class ApiKeyStore:
         is_first = not _exists(self._required)
         self._require()
         rows = [asdict(key) for key in keys.values()]
-        document = json.dumps({"format": FILE_FORMAT, "keys": rows}, indent=2)
         try:
-            replace_file(self.path, document.encode())
+            _STORED.write(self.path, rows, indent=2)
         except StorageFailed:
             if is_first:  # a server without this key would not start
                 with suppress(OSError):
@@ -229,10 +227,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class _StoredKey(BaseModel):
+class _StoredKey(Stored):
     """A row of the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str = Field(pattern=rf"^[0-9a-f]{{{_ID_LENGTH}}}$")
     name: str = Field(min_length=1, max_length=_MAX_NAME)
@@ -242,13 +238,7 @@ class _StoredKey(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class _StoredKeys(BaseModel):
-    """The file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    keys: list[_StoredKey]
+_STORED = RowsFile("a file of API keys", "keys", list[_StoredKey], 1)
 
 
 def _exists(path: Path) -> bool:
@@ -258,14 +248,12 @@ def _exists(path: Path) -> bool:
 
 def _read(path: Path) -> dict[str, ApiKey]:
     try:
-        with storage_errors(path):
-            content = path.read_bytes()
+        rows = _STORED.read(path) or []
     except StorageFailed as error:
         # the catalog reports a wrong data directory
-        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+        if isinstance(error.__cause__, NotADirectoryError):
             return {}
         raise
-    rows = validated(_StoredKeys, (FILE_FORMAT,), path, content, "a file of API keys").keys
     keys = {
         row.id: ApiKey(
             row.id,

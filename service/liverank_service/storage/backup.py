@@ -33,14 +33,7 @@ from liverank_service.storage.files import (
 )
 from liverank_service.storage.graph_store import MANIFEST
 from liverank_service.storage.journal import Head, Journal, head_path, read_head
-from liverank_service.storage.kept_files import (
-    ANALYSES_FILE,
-    VIEWS_FILE,
-    WATCHED_FILE,
-    read_analyses,
-    read_views,
-    read_watched,
-)
+from liverank_service.storage.kept_files import READERS
 from liverank_service.storage.recovery import fault_of
 from liverank_service.storage.salvage import read_only
 
@@ -187,7 +180,7 @@ def _copy(source: Path, temporary: Path, name: str) -> CopiedGraph:
         target.mkdir()
         try:
             shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            for file in (WATCHED_FILE, VIEWS_FILE, ANALYSES_FILE):
+            for file in READERS:
                 _copy_if_exists(source / file, target)
             for path in checkpoints.stored(source / checkpoints.DIRECTORY)[:1]:
                 shutil.copytree(path, target / checkpoints.DIRECTORY / path.name)
@@ -234,9 +227,8 @@ def _verify(graph: Path) -> CopiedGraph:
     """Raises StorageFailed if the graph could not be recovered from its files."""
     stored = checkpoints.stored(graph / checkpoints.DIRECTORY)
     newest: Checkpoint | None = checkpoints.read(stored[0]) if stored else None
-    read_watched(graph / WATCHED_FILE)
-    read_views(graph / VIEWS_FILE)
-    read_analyses(graph / ANALYSES_FILE)
+    for file, read in READERS.items():
+        read(graph / file)
     opened = Journal(graph / journal.FILE)
     try:
         fault = fault_of(opened, newest)

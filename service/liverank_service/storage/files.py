@@ -1,6 +1,6 @@
 """Files of a data directory. They survive a power loss: written, synced, and renamed into place
-with their directory. Those in JSON are validated field by field. One process at a time uses a data
-directory, by its lock.
+with their directory. Those with rows in JSON are validated field by field. One process at a time
+uses a data directory, by its lock.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from liverank_service.errors import FileDamaged, StorageFailed, StorageFull
 
@@ -213,42 +213,55 @@ def locked(data: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-Model = TypeVar("Model", bound=BaseModel)
+class Stored(BaseModel):
+    """What is in a file, or in a part of one. Nothing else is read, nor what only resembles it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def read_validated(
-    model: type[Model], formats: tuple[int, ...], path: Path, what: str
-) -> Model | None:
-    """The file at `path`; None if it is missing. Raises as `validated`, and StorageFailed if it
-    cannot be read.
-    """
-    content = read_if_exists(path)
-    return None if content is None else validated(model, formats, path, content, what)
+Rows = TypeVar("Rows")
 
 
-def validated(
-    model: type[Model], formats: tuple[int, ...], path: Path, content: bytes, what: str
-) -> Model:
-    """The content of the file at `path`, which has a member `format`.
+class RowsFile(Generic[Rows]):
+    """Files with rows of one kind, in JSON: {"format": …, member: rows}."""
 
-    formats  that can be read
-    what     the file is, for messages
+    def __init__(self, what: str, member: str, rows: type[Rows], *formats: int) -> None:
+        """what     the file is, for messages
+        rows     of models
+        formats  that can be read; the last one is written
+        """
+        self._what, self._member, self._formats = what, member, formats
+        members: Any = {"format": int, member: rows}
+        self._model: type[Stored] = create_model(member, __base__=Stored, **members)
 
-    Raises FileDamaged, which names the first wrong field, and StorageFailed for another format.
-    """
-    try:
-        found = json.loads(content)["format"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise FileDamaged(path, f"is not {what}: {error!r}") from error
-    if isinstance(found, int) and found not in formats:
-        expected = " or ".join(map(str, formats))
-        raise StorageFailed(path, f"has format {found}, expected {expected}")
-    try:
-        return model.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = "".join(
-            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
-        ).removeprefix(".")
-        given = repr(first["input"])[:100]
-        raise FileDamaged(path, f"is not {what}: {place} {given}: {first['msg']}") from error
+    def read(self, path: Path) -> Rows | None:
+        """The rows of a file, each member validated; None if it is missing.
+
+        Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot
+        be read or has another format.
+        """
+        if (content := read_if_exists(path)) is None:
+            return None
+        what, formats = self._what, self._formats
+        try:
+            found = json.loads(content)["format"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise FileDamaged(path, f"is not {what}: {error!r}") from error
+        if isinstance(found, int) and found not in formats:
+            expected = " or ".join(map(str, formats))
+            raise StorageFailed(path, f"has format {found}, expected {expected}")
+        try:
+            rows: Rows = getattr(self._model.model_validate_json(content), self._member)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = "".join(
+                f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+            ).removeprefix(".")
+            given = repr(first["input"])[:100]
+            raise FileDamaged(path, f"is not {what}: {place} {given}: {first['msg']}") from error
+        return rows
+
+    def write(self, path: Path, rows: object, indent: int | None = None) -> None:
+        """Replaces the file. Raises StorageFailed; it is then unchanged."""
+        document = {"format": self._formats[-1], self._member: rows}
+        replace_file(path, json.dumps(document, indent=indent).encode())

@@ -25,12 +25,11 @@ the others are solved again. A graph without views has no such file.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from liverank.choices import KeyKind, Mode, Refresh, Unknown, ViewDirection
 from liverank.options import MAX_K
@@ -40,16 +39,13 @@ from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.analyses import NO_LIMITS, Analysis, RunLimits
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import Teleport, ViewRequest
-from liverank_service.storage.files import read_validated, replace_file
+from liverank_service.storage.files import RowsFile, Stored
 
 ANALYSES_FILE = "analyses.json"
-_ANALYSES_FORMAT = 1
 
 
-class _StoredAnalysis(BaseModel):
+class _StoredAnalysis(Stored):
     """An analysis in the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     program: str
     parameters: dict[str, int | float | str]
@@ -60,24 +56,14 @@ class _StoredAnalysis(BaseModel):
     save_every: Annotated[int, Field(ge=0)] | None = None
 
 
-class _StoredAnalyses(BaseModel):
-    """The file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    analyses: dict[str, _StoredAnalysis]
+_ANALYSES = RowsFile("a file of analyses", "analyses", dict[str, _StoredAnalysis], 1)
 
 
 def read_analyses(path: Path) -> list[Analysis]:
     """The analyses in the file, in the order in which they were requested; none if it is missing.
-
-    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
-    read or has another format.
+    Raises as RowsFile.read.
     """
-    stored = read_validated(_StoredAnalyses, (_ANALYSES_FORMAT,), path, "a file of analyses")
-    if stored is None:
-        return []
+    stored = _ANALYSES.read(path) or {}
     return [
         Analysis(
             identity,
@@ -90,7 +76,7 @@ def read_analyses(path: Path) -> list[Analysis]:
             limits=one.limits,
             save_every=one.save_every,
         )
-        for identity, one in stored.analyses.items()
+        for identity, one in stored.items()
     ]
 
 
@@ -109,13 +95,10 @@ def write_analyses(path: Path, analyses: Iterable[Analysis]) -> None:
         }
         for each in analyses
     }
-    replace_file(path, json.dumps({"format": _ANALYSES_FORMAT, "analyses": stored}).encode())
+    _ANALYSES.write(path, stored)
 
 
 WATCHED_FILE = "watched.json"
-_WATCHED_FORMAT = 2
-_WATCHED_FORMATS = (1, _WATCHED_FORMAT)
-
 
 StoredKey = Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
@@ -133,10 +116,8 @@ StoredSeeds = Annotated[
 ]
 
 
-class _StoredQuery(BaseModel):
+class _StoredQuery(Stored):
     """A query in the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     seeds: StoredSeeds
     k: int = Field(ge=1, le=MAX_K)
@@ -153,13 +134,7 @@ class _StoredQuery(BaseModel):
         return WatchedQuery(seeds=seeds_of(self.seeds), **self.model_dump(exclude={"seeds"}))
 
 
-class _StoredQueries(BaseModel):
-    """The file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    watched: dict[str, _StoredQuery]
+_WATCHED = RowsFile("a file of watched queries", "watched", dict[str, _StoredQuery], 1, 2)
 
 
 def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQuery]:
@@ -167,18 +142,15 @@ def read_watched(path: Path, kind: KeyKind | None = None) -> dict[str, WatchedQu
 
     kind  of the graph's keys; None: either
 
-    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
-    read or has another format.
+    Raises as RowsFile.read.
     """
-    stored = read_validated(_StoredQueries, _WATCHED_FORMATS, path, "a file of watched queries")
-    if stored is None:
-        return {}
-    for name, one in stored.watched.items():
+    stored = _WATCHED.read(path) or {}
+    for name, one in stored.items():
         keys = [(f"seeds[{index}][0]", key) for index, (key, _) in enumerate(one.seeds)]
         if isinstance(one.among, list):
             keys += [(f"among[{index}]", key) for index, key in enumerate(one.among)]
         check_kind(path, kind, f"watched.{name}.", keys)
-    return {name: one.query for name, one in stored.watched.items()}
+    return {name: one.query for name, one in stored.items()}
 
 
 def check_kind(
@@ -218,16 +190,13 @@ def write_watched(path: Path, queries: Mapping[str, WatchedQuery], kind: KeyKind
         }
         for name, query in queries.items()
     }
-    replace_file(path, json.dumps({"format": _WATCHED_FORMAT, "watched": watched}).encode())
+    _WATCHED.write(path, watched)
 
 
 VIEWS_FILE = "views.json"
-_VIEWS_FORMAT = 1
 
 
-class _StoredTeleport(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class _StoredTeleport(Stored):
     set: str | None = None
     weights: StoredSeeds | None = None
 
@@ -238,10 +207,8 @@ class _StoredTeleport(BaseModel):
         return self
 
 
-class _StoredView(BaseModel):
+class _StoredView(Stored):
     """A view in the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     teleport: Literal["uniform"] | _StoredTeleport
     damping: Annotated[float, Field(gt=0.0, lt=1.0)] | None
@@ -266,13 +233,7 @@ class _StoredView(BaseModel):
         return ViewRequest(teleport=teleport, **self.model_dump(exclude={"teleport"}))
 
 
-class _StoredViews(BaseModel):
-    """The file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    views: dict[str, _StoredView]
+_VIEWS = RowsFile("a file of views", "views", dict[str, _StoredView], 1)
 
 
 def read_views(path: Path, kind: KeyKind | None = None) -> dict[str, ViewRequest]:
@@ -280,19 +241,16 @@ def read_views(path: Path, kind: KeyKind | None = None) -> dict[str, ViewRequest
 
     kind  of the graph's keys; None: either
 
-    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
-    read or has another format.
+    Raises as RowsFile.read.
     """
-    stored = read_validated(_StoredViews, (_VIEWS_FORMAT,), path, "a file of views")
-    if stored is None:
-        return {}
-    for name, one in stored.views.items():
+    stored = _VIEWS.read(path) or {}
+    for name, one in stored.items():
         keys = [(f"[{index}][0]", key) for index, (key, _) in enumerate(one.weights)]
         check_kind(path, kind, f"views.{name}.teleport.weights", keys)
         within = one.within if isinstance(one.within, list) else []
         listed = [(f"[{index}]", key) for index, key in enumerate(within)]
         check_kind(path, kind, f"views.{name}.within", listed)
-    return {name: one.request for name, one in stored.views.items()}
+    return {name: one.request for name, one in stored.items()}
 
 
 def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) -> None:
@@ -304,7 +262,7 @@ def write_views(path: Path, requests: Mapping[str, ViewRequest], kind: KeyKind) 
         }
         for name, request in requests.items()
     }
-    replace_file(path, json.dumps({"format": _VIEWS_FORMAT, "views": views}).encode())
+    _VIEWS.write(path, views)
 
 
 def _left_out(request: ViewRequest) -> set[str]:
@@ -316,3 +274,11 @@ def _stored(teleport: Teleport, kind: KeyKind) -> Any:
     if teleport.weights is None:
         return teleport.kind if teleport.set is None else {"set": teleport.set}
     return {"weights": stored_seeds(teleport.weights, kind, "teleport.weights")}
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    WATCHED_FILE: read_watched,
+    VIEWS_FILE: read_views,
+    ANALYSES_FILE: read_analyses,
+}
+"""By the names of the files."""

@@ -2,14 +2,13 @@
 
     DATA/programs.json  {"format": 1, "programs": {name: {"source", "created"}}}
 
-It is replaced atomically (written to a temporary file, fsynced, renamed). A source is text: it is
+A source is text: it is
 read as liverank_gpu.programs.source says, and nothing of it is executed. One that a later release
 refuses stays in the file, and cannot be run.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Mapping
@@ -17,8 +16,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 from liverank_gpu import PROGRAMS, InvalidSource, InvalidValue, VertexProgram, program_of_source
 from liverank_service.errors import (
@@ -28,33 +25,24 @@ from liverank_service.errors import (
     UnknownProgram,
 )
 from liverank_service.queries.analyses import COLUMNS, EDGE_COLUMNS, AnyProgram
-from liverank_service.storage.files import read_validated, replace_file
+from liverank_service.storage.files import RowsFile, Stored
 
 log = logging.getLogger("liverank.programs")
 
 FILE = "programs.json"
-_FORMAT = 1
 
 MOST = 64
 """Programs of users."""
 
 
-class _StoredProgram(BaseModel):
+class _StoredProgram(Stored):
     """A program in the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     source: str
     created: float
 
 
-class _StoredPrograms(BaseModel):
-    """The file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: int
-    programs: dict[str, _StoredProgram]
+_STORED = RowsFile("a file of programs", "programs", dict[str, _StoredProgram], 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +93,9 @@ def checked_program(name: str, source: str) -> VertexProgram:
 
 
 def read_programs(data: Path) -> dict[str, UserProgram]:
-    """The programs in the file; none if it is missing.
-
-    Raises FileDamaged, which names the first wrong field, and StorageFailed if the file cannot be
-    read or has another format.
-    """
-    stored = read_validated(_StoredPrograms, (_FORMAT,), data / FILE, "a file of programs")
-    return {name: _read(name, each) for name, each in (stored.programs if stored else {}).items()}
+    """The programs in the file; none if it is missing. Raises as RowsFile.read."""
+    stored = _STORED.read(data / FILE) or {}
+    return {name: _read(name, each) for name, each in stored.items()}
 
 
 def _read(name: str, stored: _StoredProgram) -> UserProgram:
@@ -200,6 +184,5 @@ class ProgramStore:
             each.name: {"source": each.source, "created": each.created}
             for each in programs.values()
         }
-        content = json.dumps({"format": _FORMAT, "programs": stored})
-        replace_file(self._data / FILE, content.encode())
+        _STORED.write(self._data / FILE, stored)
         self._programs = programs
