@@ -225,3 +225,9 @@ def _is_loopback(host: str) -> bool:
 
 def access_of(request: Request) -> Access:
     return cast(Access, request.app.state.access)
+
+
+def key_id(request: Request) -> str | None:
+    """Of the API key of a request that was let in; None without one."""
+    key: ApiKey | None = request.state.key
+    return None if key is None else key.id

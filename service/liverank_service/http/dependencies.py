@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar, cast
+from functools import partial
+from typing import Annotated, Any, ParamSpec, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Path, Query, Request
@@ -23,11 +24,13 @@ from liverank_service.errors import (
     UnknownGraph,
     WaitEnded,
 )
+from liverank_service.http.access import key_id
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.schemas import parameter_of
 from liverank_service.queries.view import FIELD, PATTERN, MinPosition, View
 from liverank_service.storage.api_keys import ApiKey
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 K = Annotated[int, Query(ge=1, le=MAX_K, description="number of places; fewer in a smaller graph")]
@@ -137,12 +140,8 @@ async def seen_of(
         return published
     found = published.rank_view(graph.name, view)
     if found.is_due(graph.options.target_error):
-        try:
-            async with asyncio.timeout(timeout):
-                brought = await result_of(graph.pipeline.bring_view(view), graph, request)
-        except TimeoutError:
-            raise NotAnsweredInTime(timeout) from None
-        return brought.seen(graph.name, view)
+        bringing = graph.pipeline.bring_view(view)
+        return (await answer_of(bringing, graph, request, timeout)).seen(graph.name, view)
     return published.seen(graph.name, view)
 
 
@@ -216,8 +215,8 @@ async def result_of(future: Future[Result], graph: Graph, request: Request) -> R
     """
     result = asyncio.wrap_future(future)
     try:
-        limit, key = limit_of(request), request.state.key
-        limit.wait(context_of(request), graph.name, None if key is None else key.id)
+        limit = limit_of(request)
+        limit.wait(context_of(request), graph.name, key_id(request))
         input_end: asyncio.Future[None] = request.scope["input_end"]
         ends: set[asyncio.Future[Any]] = {result, input_end, limit.stopping}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -226,3 +225,34 @@ async def result_of(future: Future[Result], graph: Graph, request: Request) -> R
         raise WaitEnded if input_end.done() else NotReady("stopping")
     finally:
         result.cancel()
+
+
+async def answer_of(
+    future: Future[Result], graph: Graph, request: Request, timeout: float
+) -> Result:
+    """As result_of; raises NotAnsweredInTime too, after so many seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await result_of(future, graph, request)
+    except TimeoutError:
+        raise NotAnsweredInTime(timeout) from None
+
+
+async def in_order(
+    catalog: Catalog, change: Callable[P, Result], *given: P.args, **named: P.kwargs
+) -> Result:
+    """What the function returns, on the thread of changes of the catalog."""
+    call = partial(change, *given, **named)
+    return await asyncio.get_running_loop().run_in_executor(catalog.changes, call)
+
+
+def name_of(what: str, longest: int) -> Any:
+    """What is said of a name in a path, of 1 to `longest` characters."""
+    limits = {"minLength": 1, "maxLength": longest}
+    return Path(description=f"name of {what}", json_schema_extra=limits)
+
+
+def check_name(field: str, name: str, longest: int) -> None:
+    """Raises InvalidValue."""
+    if not 1 <= len(name) <= longest:
+        raise InvalidValue(field, name, f"1 to {longest} characters")

@@ -1,4 +1,4 @@
-"""Responses that stream an export."""
+"""Responses that stream an export, in the form that the client accepts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple
 
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Send
 
+from liverank_service.catalog import Graph
 from liverank_service.formats.encode import encoded
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.limits import MIN_READING_BYTES_PER_SECOND
+from liverank_service.http.responses import (
+    cache_headers,
+    entity_tag,
+    export_form,
+    not_modified,
+)
 from liverank_service.pipeline.shards import device_loss_ends_process
 from liverank_service.queries.exports import Export
-
-Result = TypeVar("Result")
 
 log = logging.getLogger("liverank.exports")
 
@@ -89,14 +94,31 @@ class ExportResponse(StreamingResponse):
         scope["abort"]()
 
 
-def start_export(request: Request) -> None:
-    """Counts the request as an export. Raises TooBusy."""
+class Made(NamedTuple):
+    """An export, what of the graph is in it (see entity_tag), and what others may share until it
+    ends.
+    """
+
+    export: Export
+    state: str
+    keep_alive: object = None
+
+
+async def exported(
+    request: Request, graph: Graph, state: str, make: Callable[[], Made]
+) -> Response:
+    """The export that `make` returns, or 304 for a client that has what has this state now. It is
+    made on a thread of copies: it may wait for the writer, as may others meanwhile. Raises
+    NotAcceptable, TooBusy.
+    """
+    media_type, coding = export_form(request)
+    tag = entity_tag(request, graph, state, media_type, coding)
+    if (known := not_modified(request, tag)) is not None:
+        return known
     limit_of(request).start_export(context_of(request))
-
-
-async def in_copying_thread(make: Callable[[], Result]) -> Result:
-    """The copy that an export is made of. It may wait for the writer, as may others meanwhile."""
-    return await asyncio.get_running_loop().run_in_executor(_COPIERS, make)
+    made = await asyncio.get_running_loop().run_in_executor(_COPIERS, make)
+    headers = cache_headers(entity_tag(request, graph, made.state, media_type, coding))
+    return ExportResponse(request, made.export, media_type, coding, headers, made.keep_alive)
 
 
 async def _made(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -33,8 +33,7 @@ class RequestContext:
     kind        the limit that it counts towards; None while it is not counted
     held        bytes of its body that are counted
     places      in its answer that are counted
-    waits       the names under which it is counted as a request that waits
-    subscribes  the names under which it is counted as a subscriber
+    shares      the counts of requests that wait, or of subscribers, and its names in them
     exports     whether it is counted as an export
     """
 
@@ -43,8 +42,7 @@ class RequestContext:
     kind: Kind | None = None
     held: int = 0
     places: int = 0
-    waits: tuple[str, ...] = ()
-    subscribes: tuple[str, ...] = ()
+    shares: tuple[Counter[str], tuple[str, ...]] | None = None
     exports: bool = False
 
 
@@ -60,11 +58,10 @@ class ConcurrencyLimit:
 
     def __init__(self, settings: Settings) -> None:
         self._max_requests = settings.max_concurrent_requests
-        self._max_waiting = settings.max_waiting_requests
-        # the others are for requests that do not wait
-        self._max_waiting_in_server = max(1, settings.max_connections // 2)
-        self._max_subscribers = settings.max_subscribers
-        self._max_subscribers_in_server = max(1, settings.max_connections // 4)
+        # each: for a graph or a key, and in the server, whose other connections are for requests
+        # that do not wait
+        self._max_waiting = settings.max_waiting_requests, max(1, settings.max_connections // 2)
+        self._max_subscribers = settings.max_subscribers, max(1, settings.max_connections // 4)
         self._max_exports = settings.max_exports
         self._stopping: asyncio.Future[None] | None = None
         self._max_bytes = settings.max_receiving_bytes
@@ -90,36 +87,36 @@ class ConcurrencyLimit:
 
         key  the id of its API key
         """
-        if context.waits:
-            return
-        names = _places(
-            self.waiting,
-            graph,
-            key,
-            self._max_waiting,
-            self._max_waiting_in_server,
-            "requests wait",
-        )
-        self._leave_kind(context)
-        context.waits = names
-        self.waiting.update(names)
+        if context.shares is None:
+            self._share(context, self.waiting, graph, key, self._max_waiting, "requests wait")
 
     def subscribe(self, context: RequestContext, graph: str, key: str | None) -> None:
         """Counts the request as a subscriber instead, until it leaves. Raises TooBusy.
 
         key  the id of its API key
         """
-        names = _places(
-            self.subscribers,
-            graph,
-            key,
-            self._max_subscribers,
-            self._max_subscribers_in_server,
-            "subscribers",
-        )
+        self._share(context, self.subscribers, graph, key, self._max_subscribers, "subscribers")
+
+    def _share(
+        self,
+        context: RequestContext,
+        counts: Counter[str],
+        graph: str,
+        key: str | None,
+        most: tuple[int, int],
+        what: str,
+    ) -> None:
+        """Counts the request instead in the server, for the graph and with the API key."""
+        limit, limit_in_server = most
+        limits = {"": limit_in_server, f" for graph {graph!r}": limit}
+        if key is not None:
+            limits[f" with API key {key!r}"] = limit
+        for name, largest in limits.items():
+            if counts[name] >= largest:
+                raise TooBusy(f"{what}{name}", largest)
         self._leave_kind(context)
-        context.subscribes = names
-        self.subscribers.update(names)
+        context.shares = counts, tuple(limits)
+        counts.update(limits.keys())
 
     def start_export(self, context: RequestContext) -> None:
         """Counts the request as an export instead, until it leaves. Raises TooBusy."""
@@ -181,15 +178,13 @@ class ConcurrencyLimit:
         self._leave_kind(context)
         self.places -= context.places
         context.places = 0
-        for counts, names in (
-            (self.waiting, context.waits),
-            (self.subscribers, context.subscribes),
-        ):
+        if context.shares is not None:
+            counts, names = context.shares
+            counts.subtract(names)
             for name in names:
-                counts[name] -= 1
                 if not counts[name]:
                     del counts[name]
-        context.waits = context.subscribes = ()
+            context.shares = None
         self.exports -= context.exports
         context.exports = False
 
@@ -197,18 +192,3 @@ class ConcurrencyLimit:
         if context.kind is not None:
             self.in_progress[context.kind] -= 1
             context.kind = None
-
-
-def _places(
-    counts: Counter[str], graph: str, key: str | None, limit: int, limit_in_server: int, what: str
-) -> tuple[str, ...]:
-    """The names under which one more is counted: the server, the graph and the API key. Raises
-    TooBusy.
-    """
-    limits = {"": limit_in_server, f" for graph {graph!r}": limit}
-    if key is not None:
-        limits[f" with API key {key!r}"] = limit
-    for name, most in limits.items():
-        if counts[name] >= most:
-            raise TooBusy(f"{what}{name}", most)
-    return tuple(limits)

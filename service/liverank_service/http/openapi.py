@@ -16,35 +16,11 @@ from pydantic.json_schema import models_json_schema
 
 from liverank_service.formats import CSV, EXPORTED, JSON, NDJSON
 from liverank_service.http.access import REQUIRED_SCOPE
-from liverank_service.http.schemas import (
-    AnalysisRequest,
-    ApiKeyRequest,
-    BatchRequest,
-    ConsumerRequest,
-    GraphRequest,
-    PersonalizedRequest,
-    Problem,
-    ProgramRequest,
-    VerticesRequest,
-)
+from liverank_service.http.schemas import Problem
 from liverank_service.problems import MEDIA_TYPE
-from liverank_service.queries.model import WatchedQuery
-from liverank_service.queries.rank_views import ViewRequest
 
-_UNDECLARED: tuple[type[BaseModel], ...] = (
-    AnalysisRequest,
-    BatchRequest,
-    GraphRequest,
-    ApiKeyRequest,
-    ConsumerRequest,
-    PersonalizedRequest,
-    Problem,
-    ProgramRequest,
-    VerticesRequest,
-    ViewRequest,
-    WatchedQuery,
-)
-"""Models that no endpoint declares."""
+_UNDECLARED: dict[type[BaseModel], None] = {Problem: None}
+"""Models that no endpoint declares: problems, and those of bodies."""
 
 _TAGS = {
     "ranks": "Ranks of the newest published version",
@@ -97,6 +73,7 @@ def body_of(
 
     others  media types that it may have instead
     """
+    _UNDECLARED[model] = None
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     content: dict[str, Any] = {JSON: {"schema": schema}}
     content |= {kind: {"schema": _raw(kind)} for kind in others}
@@ -109,10 +86,13 @@ def _raw(media_type: str) -> dict[str, str]:
     return {"type": "string"} if is_text else {"type": "string", "format": "binary"}
 
 
-def exported() -> dict[int | str, dict[str, Any]]:
-    """The response of an export."""
-    content = {kind: {"schema": _raw(kind)} for kind in EXPORTED}
-    return {200: {"description": "The table, as the header Accept asks", "content": content}}
+EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The table, as the header Accept asks",
+        "content": {kind: {"schema": _raw(kind)} for kind in EXPORTED},
+    }
+}
+"""The response of an export."""
 
 
 def answered(*media_types: str) -> dict[int | str, dict[str, Any]]:

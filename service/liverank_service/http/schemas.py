@@ -134,8 +134,6 @@ GraphRequest = model_of(
 )
 
 
-ShardsInfo = model_of(responses.ShardsInfo)
-ExpiryDelay = model_of(responses.ExpiryDelay)
 GraphInfo = model_of(responses.GraphInfo)
 CheckpointTaken = model_of(responses.CheckpointTaken)
 GraphList = model_of(defstruct("GraphList", [("graphs", list[responses.GraphInfo])]))
@@ -354,7 +352,6 @@ class Problem(BaseModel):
 
 
 TraceStep = model_of(responses.TraceStep, description=responses.TraceStep.__doc__)
-Trace = model_of(responses.Trace)
 Receipt = model_of(responses.Receipt, description=responses.Receipt.__doc__, seconds=Seconds)
 Durable = model_of(responses.Accepted, "Durable")
 Pending = model_of(responses.Pending)
@@ -375,9 +372,7 @@ VertexRank = model_of(responses.RankedVertex, "VertexRank")
 RankAnswer = model_of(responses.VertexRank, "RankAnswer", "The rank of one vertex.")
 RanksAnswer = model_of(responses.RankList, "RanksAnswer", vertices=None)
 TopAnswer = model_of(responses.TopRanks, "TopAnswer")
-Neighbor = model_of(responses.Neighbor)
 NeighborsAnswer = model_of(responses.Neighbors, "NeighborsAnswer", responses.Neighbors.__doc__)
-Contribution = model_of(responses.Contribution)
 ExplainedAnswer = model_of(
     responses.ExplainedRank, "ExplainedAnswer", responses.ExplainedRank.__doc__
 )
@@ -392,7 +387,6 @@ class PersonalizedRequest(Body):
     queries: list[KeyedQuery] = Field(min_length=1, max_length=MAX_QUERIES)
 
 
-PersonalizedAnswer = model_of(responses.PersonalizedAnswer)
 PersonalizedRanks = model_of(responses.PersonalizedRanks)
 PersonalizedAnswers = model_of(responses.PersonalizedAnswers)
 SetAnswer = model_of(responses.VertexSet, "SetAnswer")
@@ -475,7 +469,6 @@ AnalysisProgress = model_of(
 AnalysisReceipt = model_of(responses.AnalysisReceipt, description=responses.AnalysisReceipt.__doc__)
 AnalysisInfo = model_of(responses.AnalysisInfo, problem=Problem | None, mode=Mode, limits=RunLimits)
 AnalysisList = model_of(defstruct("AnalysisList", [("analyses", list[responses.AnalysisInfo])]))
-VertexValue = model_of(responses.VertexValue)
 EdgeValue = model_of(responses.EdgeValue, description=responses.EdgeValue.__doc__)
 ValueAnswer = model_of(responses.ValueOfVertex, "ValueAnswer")
 TopValues = model_of(responses.TopValues)

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from liverank_service import problems
 from liverank_service.errors import NotReady, SlowSubscriber, WaitEnded
+from liverank_service.http.access import key_id
 from liverank_service.http.body import limit_of
 from liverank_service.pipeline.published import ChangeFeed, Event, Joined
 
@@ -54,8 +55,7 @@ class Subscribers:
 
     def add(self, request: Request) -> Subscriber:
         """A stream that ends with its connection and when the server stops."""
-        key = request.state.key
-        subscriber = Subscriber(None if key is None else key.id)
+        subscriber = Subscriber(key_id(request))
         self._open.add(subscriber)
         return subscriber
 

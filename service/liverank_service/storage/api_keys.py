@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hmac import compare_digest
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import AwareDatetime, Field
 
@@ -80,6 +80,12 @@ class ApiKey:
     graphs: tuple[str, ...] | None
     created: str
     sha256: str
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it, without the hash."""
+        members = asdict(self) | {"graphs": None if self.graphs is None else list(self.graphs)}
+        del members["sha256"]
+        return members
 
     def includes(self, scope: Scope) -> bool:
         return SCOPES.index(scope) <= SCOPES.index(self.scope)

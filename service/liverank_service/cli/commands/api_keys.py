@@ -127,14 +127,7 @@ def _create_offline(
     make_directory(data)
     with locked(data):
         key, text = ApiKeyStore(data).create(name, scope, graphs)
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scope": key.scope,
-        "graphs": key.graphs,
-        "created": key.created,
-        "key": text,
-    }
+    return {**key.document(), "key": text}
 
 
 @contextmanager

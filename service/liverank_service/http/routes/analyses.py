@@ -14,17 +14,17 @@ from liverank_service.catalog import Graph
 from liverank_service.errors import NoAnswer
 from liverank_service.formats.encode import json_objects
 from liverank_service.http.body import count_places, or_nothing, parsed_body, read_body
-from liverank_service.http.dependencies import K, OpenCatalog, OpenGraph, Vertex, result_of
-from liverank_service.http.exports import ExportResponse, start_export
-from liverank_service.http.openapi import body_of, exported, problems
-from liverank_service.http.responses import (
-    cache_headers,
-    entity_tag,
-    export_form,
-    json_response,
-    not_modified,
-    response_by_content,
+from liverank_service.http.dependencies import (
+    K,
+    OpenCatalog,
+    OpenGraph,
+    Vertex,
+    in_order,
+    result_of,
 )
+from liverank_service.http.exports import Made, exported
+from liverank_service.http.openapi import EXPORT, body_of, problems
+from liverank_service.http.responses import json_response, response_by_content
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import (
     AnalysisInfo,
@@ -68,9 +68,7 @@ async def start_analysis(
     given = await parsed_body(AnalysisRequest, or_nothing(await read_body(request)))
     program = catalog.programs.named(analysis)
     parameters = checked_parameters(program, given.parameters, graph.options.keys)
-    loop = asyncio.get_running_loop()
-    asked = (graph, program, given.mode)
-    await loop.run_in_executor(catalog.changes, catalog.warm_up_program, *asked)
+    await in_order(catalog, catalog.warm_up_program, graph, program, given.mode)
     wanted = (analysis, parameters, given.fresh, given.mode, given.limits, given.save_every)
     started = graph.pipeline.call(lambda writer: writer.analyses.start(*wanted))
     identity = await asyncio.wrap_future(started)
@@ -171,7 +169,7 @@ async def top_values(
 @router.get(
     "/graphs/{graph}/analyses/{analysis}/export",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 409, 422)},
+    responses={**EXPORT, **problems(404, 406, 409, 422)},
 )
 async def export_values(
     request: Request, graph: OpenGraph, analysis: Identity, of: Of = None
@@ -180,13 +178,8 @@ async def export_values(
     answer, streamed.
     """
     answer = _answer(graph, analysis).values_of(of)
-    media_type, coding = export_form(request)
-    tag = entity_tag(request, graph, f"{analysis}-{answer.version}", media_type, coding)
-    if (known := not_modified(request, tag)) is not None:
-        return known
-    start_export(request)
-    export = values_export(answer)
-    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
+    state = f"{analysis}-{answer.version}"
+    return await exported(request, graph, state, lambda: Made(values_export(answer), state))
 
 
 async def _after_wait(

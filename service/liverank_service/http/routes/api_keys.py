@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
 from liverank_service.errors import Unauthorized
-from liverank_service.http.access import access_of
+from liverank_service.http.access import access_of, key_id
 from liverank_service.http.body import parsed_body, read_body
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import ApiKeyList, ApiKeyRequest, NewApiKey
 from liverank_service.http.subscribers import subscribers_of
-from liverank_service.storage.api_keys import ApiKey
 
 log = logging.getLogger("liverank.keys")
 
 router = APIRouter(tags=["keys"], route_class=Route)
 
 
-def _describe(key: ApiKey) -> dict[str, Any]:
-    graphs = None if key.graphs is None else list(key.graphs)
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scope": key.scope,
-        "graphs": graphs,
-        "created": key.created,
-    }
-
-
-def _caller(request: Request) -> str:
-    key: ApiKey | None = request.state.key
-    return "nobody" if key is None else key.id
-
-
 @router.get("/keys", response_model=ApiKeyList, responses=problems())
 async def list_keys(request: Request) -> Response:
     """All keys, the oldest first; their texts are not stored."""
-    return json_response({"keys": [_describe(key) for key in access_of(request).keys.listed()]})
+    return json_response({"keys": [key.document() for key in access_of(request).keys.listed()]})
 
 
 @router.post(
@@ -59,9 +42,14 @@ async def create_key(request: Request) -> Response:
     key, text = await asyncio.to_thread(keys.create, wanted.name, wanted.scope, wanted.graphs)
     log.info(
         "API key created",
-        extra={"key": key.id, "scope": key.scope, "graphs": key.graphs, "by": _caller(request)},
+        extra={
+            "key": key.id,
+            "scope": key.scope,
+            "graphs": key.graphs,
+            "by": key_id(request) or "nobody",
+        },
     )
-    return json_response({**_describe(key), "key": text}, 201)
+    return json_response({**key.document(), "key": text}, 201)
 
 
 @router.delete("/keys/{id}", status_code=204, responses=problems(404, 409, 422))
@@ -71,5 +59,5 @@ async def revoke_key(
     """Removes a key; further requests with it are refused, and its streams end."""
     await asyncio.to_thread(access_of(request).keys.revoke, identity)
     subscribers_of(request).end(identity, Unauthorized("the API key was revoked"))
-    log.info("API key revoked", extra={"key": identity, "by": _caller(request)})
+    log.info("API key revoked", extra={"key": identity, "by": key_id(request) or "nobody"})
     return Response(status_code=204)

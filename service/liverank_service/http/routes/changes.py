@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse
 
 from liverank.options import FeedOptions
+from liverank_service.http.access import key_id
 from liverank_service.http.body import context_of, limit_of
 from liverank_service.http.dependencies import OpenGraph
 from liverank_service.http.openapi import problems
@@ -45,8 +46,7 @@ async def changes(
 ) -> Response:
     """An event for each published revision: who entered or left the top, and whose rank moved."""
     subscription = Subscription(top, threshold, limit, among, view, watched)
-    key = request.state.key
-    limit_of(request).subscribe(context_of(request), graph.name, None if key is None else key.id)
+    limit_of(request).subscribe(context_of(request), graph.name, key_id(request))
     feed, subscribers = graph.pipeline.changes, subscribers_of(request)
     subscriber = subscribers.add(request)  # at once: the key can be revoked from now on
     try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Future
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from liverank.options import MAX_K, RanksOptions
-from liverank_service.catalog import Graph
-from liverank_service.errors import NotAnsweredInTime, NotPublishedInTime
+from liverank_service.errors import NotPublishedInTime
 from liverank_service.http.body import count_places, read_body, release_body
 from liverank_service.http.dependencies import (
     Committed,
@@ -19,18 +17,16 @@ from liverank_service.http.dependencies import (
     OpenGraph,
     Timeout,
     Vertex,
+    answer_of,
     result_of,
     seen_of,
 )
-from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
-from liverank_service.http.openapi import body_of, exported, problems
+from liverank_service.http.exports import Made, exported
+from liverank_service.http.openapi import EXPORT, body_of, problems
 from liverank_service.http.responses import (
     FEW_ROWS,
-    cache_headers,
     entity_tag,
-    export_form,
     json_response,
-    not_modified,
     tagged_response,
 )
 from liverank_service.http.route import Route
@@ -45,27 +41,23 @@ from liverank_service.http.schemas import (
 from liverank_service.queries.exports import edges_export
 from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
 
-Result = TypeVar("Result")
-
 router = APIRouter(tags=["edges"], route_class=Route)
 
 
 @router.get(
     "/graphs/{graph}/edges",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 422, 429, 504, 507)},
+    responses={**EXPORT, **problems(404, 406, 422, 429, 504, 507)},
 )
 async def export_edges(request: Request, graph: OpenGraph, _committed: Committed) -> Response:
     """All edges of one version, streamed. Batches wait only while they are copied in memory."""
-    media_type, coding = export_form(request)
-    tag = entity_tag(request, graph, f"{graph.pipeline.committed}", media_type, coding)
-    if (known := not_modified(request, tag)) is not None:
-        return known
-    start_export(request)
-    copy = await in_copying_thread(graph.pipeline.edges.copy)
-    tag = entity_tag(request, graph, f"{copy.version}", media_type, coding)
-    export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
-    return ExportResponse(request, export, media_type, coding, cache_headers(tag), keep_alive=copy)
+
+    def make() -> Made:
+        copy = graph.pipeline.edges.copy()
+        export = edges_export(copy.edges, copy.keys, copy.version, copy.weighted)
+        return Made(export, f"{copy.version}", copy)
+
+    return await exported(request, graph, f"{graph.pipeline.committed}", make)
 
 
 @router.get(
@@ -90,7 +82,7 @@ async def neighbors(
     count_places(request, min(limit, graph.pipeline.view.vertices), "limit")
     vertices = pa.array([key], ARROW_TYPES[kind])
     reading = graph.pipeline.edges.neighbours(vertices, direction, limit)
-    found = await _answer(reading, graph, request, timeout)
+    found = await answer_of(reading, graph, request, timeout)
 
     def respond() -> Response:
         content = {
@@ -163,17 +155,6 @@ async def subgraph(
     vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
     release_body(request)
     count_places(request, len(vertices), "vertices")
-    found = await _answer(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
+    found = await answer_of(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
 
     return await asyncio.to_thread(lambda: json_response(found.document()))
-
-
-async def _answer(
-    reading: Future[Result], graph: Graph, request: Request, timeout: float
-) -> Result:
-    """Raises NotAnsweredInTime, and as result_of."""
-    try:
-        async with asyncio.timeout(timeout):
-            return await result_of(reading, graph, request)
-    except TimeoutError:
-        raise NotAnsweredInTime(timeout) from None

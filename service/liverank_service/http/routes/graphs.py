@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import orjson
@@ -12,13 +11,14 @@ from msgspec.structs import asdict
 
 from liverank.options import MAX_POSITION
 from liverank_gpu import InvalidValue
-from liverank_service.catalog import Catalog, Graph
+from liverank_service.catalog import Graph
 from liverank_service.graph_options import NAME, requested_options
 from liverank_service.http.body import or_nothing, parsed_body, read_body
 from liverank_service.http.dependencies import (
     OpenCatalog,
     OpenGraph,
     graphs_of,
+    in_order,
     known_graphs,
     result_of,
 )
@@ -40,11 +40,6 @@ NewName = Annotated[
     str,
     Path(description="name of a graph", json_schema_extra={"pattern": f"^{NAME.pattern}$"}),
 ]
-
-
-async def _in_order(catalog: Catalog, change: Callable[..., Any], *arguments: object) -> Any:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(catalog.changes, change, *arguments)
 
 
 def _describe(graph: Graph) -> dict[str, Any]:
@@ -84,7 +79,7 @@ async def create_graph(request: Request, graph: NewName, catalog: OpenCatalog) -
     body = or_nothing(await read_body(request))
     given = (await parsed_body(GraphRequest, body)).model_dump(exclude_unset=True)
     requested_options(graph, given)  # a wrong one need not wait for another's compilation
-    created, is_new = await _in_order(catalog, catalog.create, graph, given)
+    created, is_new = await in_order(catalog, catalog.create, graph, given)
     return json_response(_describe(created), 201 if is_new else 200)
 
 
@@ -146,5 +141,5 @@ async def take_checkpoint(graph: OpenGraph) -> Response:
 async def drop_graph(request: Request, graph: str, catalog: OpenCatalog) -> Response:
     """Closes the graph and removes its files."""
     with known_graphs(request, catalog):
-        await _in_order(catalog, catalog.drop, graph)
+        await in_order(catalog, catalog.drop, graph)
     return Response(status_code=204)

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 
+from liverank_service.http.access import key_id
 from liverank_service.http.body import parsed_body, read_body
-from liverank_service.http.dependencies import OpenCatalog
+from liverank_service.http.dependencies import OpenCatalog, in_order, name_of
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import ProgramInfo, ProgramList, ProgramRequest
-from liverank_service.storage.api_keys import ApiKey
 
 log = logging.getLogger("liverank.programs")
 
 router = APIRouter(tags=["programs"], route_class=Route)
 
-Name = Annotated[
-    str,
-    Path(
-        description="name of a program of a user",
-        json_schema_extra={"minLength": 1, "maxLength": 64},
-    ),
-]
+Name = Annotated[str, name_of("a program of a user", 64)]
 
 
 def _log(request: Request, what: str, name: str) -> None:
-    key: ApiKey | None = request.state.key
-    log.info("program %s", what, extra={"program": name, "by": "nobody" if key is None else key.id})
+    log.info("program %s", what, extra={"program": name, "by": key_id(request) or "nobody"})
 
 
 @router.put(
@@ -50,10 +42,7 @@ async def put_program(request: Request, catalog: OpenCatalog, name: Name) -> Res
     """
     catalog.programs.check_allowed()
     given = await parsed_body(ProgramRequest, await read_body(request))
-    loop = asyncio.get_running_loop()
-    put, is_new = await loop.run_in_executor(
-        catalog.changes, catalog.put_program, name, given.source
-    )
+    put, is_new = await in_order(catalog, catalog.put_program, name, given.source)
     _log(request, "put", name)
     return json_response(put.document(), 201 if is_new else 200)
 
@@ -76,7 +65,6 @@ async def read_program(catalog: OpenCatalog, name: Name) -> Response:
 async def drop_program(request: Request, catalog: OpenCatalog, name: Name) -> Response:
     """Removes a program. Runs of it end as they are; its fresh analyses fail after that."""
     catalog.check_ready()
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(catalog.changes, catalog.programs.remove, name)
+    await in_order(catalog, catalog.programs.remove, name)
     _log(request, "dropped", name)
     return Response(status_code=204)

@@ -18,8 +18,8 @@ from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_objects, json_values
 from liverank_service.http.body import count_places, read_body, release_body
 from liverank_service.http.dependencies import K, OpenGraph, SeenRanks, Vertex
-from liverank_service.http.exports import ExportResponse, in_copying_thread, start_export
-from liverank_service.http.openapi import answered, body_of, exported, problems
+from liverank_service.http.exports import ExportResponse, Made, exported
+from liverank_service.http.openapi import EXPORT, answered, body_of, problems
 from liverank_service.http.responses import (
     FEW_ROWS,
     cache_headers,
@@ -68,17 +68,11 @@ async def rank_of_vertex(
 @router.get(
     "/graphs/{graph}/ranks",
     response_class=Response,
-    responses={**exported(), **problems(404, 406, 409, 422, 504, 507)},
+    responses={**EXPORT, **problems(404, 406, 409, 422, 504, 507)},
 )
 async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
-    media_type, coding = export_form(request)
-    tag = entity_tag(request, graph, view.state, media_type, coding)
-    if (known := not_modified(request, tag)) is not None:
-        return known
-    start_export(request)
-    export = await in_copying_thread(lambda: ranks_export(view))
-    return ExportResponse(request, export, media_type, coding, cache_headers(tag))
+    return await exported(request, graph, view.state, lambda: Made(ranks_export(view), view.state))
 
 
 @router.post(

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from liverank_service.catalog import Graph
 from liverank_service.formats.columns import MAX_SET_NAME, EdgeColumns, SetChange, check_set_name
@@ -14,7 +14,7 @@ from liverank_service.formats.decode import decode_vertices
 from liverank_service.formats.encode import json_values
 from liverank_service.formats.values import EMPTY
 from liverank_service.http.body import check_limits, context_of, limit_of, ranked, received
-from liverank_service.http.dependencies import OpenGraph, PublishedView
+from liverank_service.http.dependencies import OpenGraph, PublishedView, name_of
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response, response_by_content
 from liverank_service.http.route import Route
@@ -23,13 +23,7 @@ from liverank_service.pipeline.batch import Batch
 
 router = APIRouter(tags=["sets"], route_class=Route)
 
-Name = Annotated[
-    str,
-    Path(
-        description="name of a set",
-        json_schema_extra={"minLength": 1, "maxLength": MAX_SET_NAME},
-    ),
-]
+Name = Annotated[str, name_of("a set", MAX_SET_NAME)]
 
 
 @router.put(

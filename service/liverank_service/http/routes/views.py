@@ -10,16 +10,22 @@ from functools import partial
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from liverank.options import ViewOptions
-from liverank_gpu import InvalidValue
 from liverank_service.catalog import Graph
 from liverank_service.errors import FormatError, InvalidField
 from liverank_service.formats import ARROW_STREAM
 from liverank_service.formats.seeds import decode_seeds
 from liverank_service.http.body import MAX_VALUES, on_thread, parsed_body, read_body, release_body
-from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, result_of
+from liverank_service.http.dependencies import (
+    OpenGraph,
+    PublishedView,
+    Timeout,
+    check_name,
+    name_of,
+    result_of,
+)
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import json_response, response_by_content
 from liverank_service.http.route import Route
@@ -36,10 +42,7 @@ MAX_NAME = 200
 
 _WITHIN = "name of a set: walks follow only the edges between its vertices"
 
-Name = Annotated[
-    str,
-    Path(description="name of a view", json_schema_extra={"minLength": 1, "maxLength": MAX_NAME}),
-]
+Name = Annotated[str, name_of("a view", MAX_NAME)]
 
 
 @router.put(
@@ -70,8 +73,7 @@ async def put_view(
     name goes on from the ranks that it has, unless its damping changes. Weights may be sent as
     Arrow, in the columns `seed` and `weight`.
     """
-    if not 1 <= len(view) <= MAX_NAME:
-        raise InvalidValue("view", view, f"1 to {MAX_NAME} characters")
+    check_name("view", view, MAX_NAME)
     asked = await _parsed(request, graph, given)
     most = request.app.state.settings.max_query_keys
     check_keys(asked.listed_keys, most, "within" if asked.keys_within else "teleport.weights")

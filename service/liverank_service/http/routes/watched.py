@@ -9,13 +9,21 @@ from typing import Annotated, Any, NamedTuple
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from liverank_gpu import InvalidValue, Personalized
+from liverank_gpu import Personalized
 from liverank_service.catalog import Graph
 from liverank_service.errors import UnknownVertex
 from liverank_service.http.body import MAX_VALUES, count_places, parsed_body, read_body
-from liverank_service.http.dependencies import OpenGraph, PublishedView, Timeout, Vertex, result_of
+from liverank_service.http.dependencies import (
+    OpenGraph,
+    PublishedView,
+    Timeout,
+    Vertex,
+    check_name,
+    name_of,
+    result_of,
+)
 from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import FEW_ROWS, json_response, response_by_content
 from liverank_service.http.route import Route
@@ -31,13 +39,7 @@ router = APIRouter(tags=["personalized"], route_class=Route)
 
 MAX_NAME = 200
 
-Name = Annotated[
-    str,
-    Path(
-        description="name of a watched query",
-        json_schema_extra={"minLength": 1, "maxLength": MAX_NAME},
-    ),
-]
+Name = Annotated[str, name_of("a watched query", MAX_NAME)]
 
 
 @router.put(
@@ -53,8 +55,7 @@ async def watch(
     request: Request, graph: OpenGraph, name: Name, timeout: Timeout = 10.0
 ) -> Response:
     """Answers a query and keeps the answer up to date; replaces a query with this name."""
-    if not 1 <= len(name) <= MAX_NAME:
-        raise InvalidValue("name", name, f"1 to {MAX_NAME} characters")
+    check_name("name", name, MAX_NAME)
     most = request.app.state.settings.max_query_keys
     query = await parsed_body(WatchedQuery, await read_body(request), most=most + MAX_VALUES)
     check_keys(query.listed_keys, most, "seeds")
