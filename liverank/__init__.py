@@ -18,50 +18,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from liverank.client import (
-        AsyncClient,
-        Batch,
-        Client,
-        PersonalizedQuery,
-        SetChange,
-        SourceRange,
-    )
-    from liverank.errors import (
-        ClientError,
-        InvalidInput,
-        LiverankError,
-        MissingPackage,
-        ServerError,
-        ServerUnreachable,
-        UnusedWeights,
-    )
-    from liverank.in_process import Ranking, pagerank
-    from liverank_gpu import EdgeBatch, Engine, NotConverged, Options, VertexProgram
+    from liverank.client import AsyncClient as AsyncClient
+    from liverank.client import Batch as Batch
+    from liverank.client import Client as Client
+    from liverank.client import PersonalizedQuery as PersonalizedQuery
+    from liverank.client import SetChange as SetChange
+    from liverank.client import SourceRange as SourceRange
+    from liverank.errors import ClientError as ClientError
+    from liverank.errors import InvalidInput as InvalidInput
+    from liverank.errors import LiverankError as LiverankError
+    from liverank.errors import MissingPackage as MissingPackage
+    from liverank.errors import ServerError as ServerError
+    from liverank.errors import ServerUnreachable as ServerUnreachable
+    from liverank.errors import UnusedWeights as UnusedWeights
+    from liverank.in_process import Ranking as Ranking
+    from liverank.in_process import pagerank as pagerank
+    from liverank_gpu import EdgeBatch as EdgeBatch
+    from liverank_gpu import Engine as Engine
+    from liverank_gpu import NotConverged as NotConverged
+    from liverank_gpu import Options as Options
+    from liverank_gpu import VertexProgram as VertexProgram
 
     __version__: str
-
-__all__ = [
-    "AsyncClient",
-    "Batch",
-    "Client",
-    "ClientError",
-    "EdgeBatch",
-    "Engine",
-    "InvalidInput",
-    "LiverankError",
-    "MissingPackage",
-    "NotConverged",
-    "Options",
-    "PersonalizedQuery",
-    "Ranking",
-    "ServerError",
-    "ServerUnreachable",
-    "SetChange",
-    "SourceRange",
-    "UnusedWeights",
-    "VertexProgram",
-    "pagerank",
-]
 
 _MODULES = {
     "liverank_gpu": ("EdgeBatch", "Engine", "NotConverged", "Options", "VertexProgram"),
@@ -85,6 +63,8 @@ _MODULES = {
     "liverank.in_process": ("Ranking", "pagerank"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,49 +11,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from liverank.choices import Key, Strategy
-    from liverank.client.batches import Batch, SetChange
-    from liverank.client.changes import Change, Gap, LeftVertex, Snapshot
-    from liverank.client.client import AsyncClient, Client
-    from liverank.client.connection import DEFAULT_URL
-    from liverank.client.responses import (
-        AnalysisInfo,
-        ApiKeyInfo,
-        GraphInfo,
-        RankedVertex,
-        Receipt,
-        SourceConsumer,
-        SourcePosition,
-    )
-    from liverank.client.sources import SourceRange
-    from liverank.errors import ClientError, ServerError, ServerUnreachable
-    from liverank.options import PersonalizedQuery
-
-__all__ = [
-    "DEFAULT_URL",
-    "AnalysisInfo",
-    "ApiKeyInfo",
-    "AsyncClient",
-    "Batch",
-    "Change",
-    "Client",
-    "ClientError",
-    "Gap",
-    "GraphInfo",
-    "Key",
-    "LeftVertex",
-    "PersonalizedQuery",
-    "RankedVertex",
-    "Receipt",
-    "ServerError",
-    "ServerUnreachable",
-    "SetChange",
-    "Snapshot",
-    "SourceConsumer",
-    "SourcePosition",
-    "SourceRange",
-    "Strategy",
-]
+    from liverank.choices import Key as Key
+    from liverank.choices import Strategy as Strategy
+    from liverank.client.batches import Batch as Batch
+    from liverank.client.batches import SetChange as SetChange
+    from liverank.client.changes import Change as Change
+    from liverank.client.changes import Gap as Gap
+    from liverank.client.changes import LeftVertex as LeftVertex
+    from liverank.client.changes import Snapshot as Snapshot
+    from liverank.client.client import AsyncClient as AsyncClient
+    from liverank.client.client import Client as Client
+    from liverank.client.connection import DEFAULT_URL as DEFAULT_URL
+    from liverank.client.responses import AnalysisInfo as AnalysisInfo
+    from liverank.client.responses import ApiKeyInfo as ApiKeyInfo
+    from liverank.client.responses import GraphInfo as GraphInfo
+    from liverank.client.responses import RankedVertex as RankedVertex
+    from liverank.client.responses import Receipt as Receipt
+    from liverank.client.responses import SourceConsumer as SourceConsumer
+    from liverank.client.responses import SourcePosition as SourcePosition
+    from liverank.client.sources import SourceRange as SourceRange
+    from liverank.errors import ClientError as ClientError
+    from liverank.errors import ServerError as ServerError
+    from liverank.errors import ServerUnreachable as ServerUnreachable
+    from liverank.options import PersonalizedQuery as PersonalizedQuery
 
 _MODULES = {
     "liverank.choices": ("Key", "Strategy"),
@@ -75,6 +55,8 @@ _MODULES = {
     "liverank.options": ("PersonalizedQuery",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

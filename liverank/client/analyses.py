@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from liverank.choices import Key, Mode, Order, Program, ValuesOf
 from liverank.client.call import (
-    JSON,
     Call,
-    decoder,
     given,
-    json_body,
-    member,
-    nothing,
+    member_of,
     operation,
     path_of,
     read,
+    read_member,
+    remove,
+    write,
 )
 from liverank.client.exports import Format, export, export_call
 from liverank.client.responses import AnalysisInfo, TopValues, ValueOfVertex
 from liverank.options import LimitKeywords
-
-
-def _path(graph: str, identity: str, *rest: Key) -> str:
-    return path_of("graphs", graph, "analyses", identity, *rest)
 
 
 class AnalysisCalls:
@@ -53,18 +49,14 @@ class AnalysisCalls:
         """
         mode_of = None if mode == "synchronous" else mode
         more = given(mode=mode_of, limits=limits, save_every=save_every)
-        return Call(
-            method="POST",
-            path=path_of("graphs", graph, "analyses", program),
-            body=json_body({"parameters": dict(parameters or {}), "fresh": fresh, **more}),
-            headers={"Content-Type": JSON},
-            parse=member("id", str),
-        )
+        body = {"parameters": dict(parameters or {}), "fresh": fresh, **more}
+        call = write("POST", str, body, "graphs", graph, "analyses", program, repeatable=False)
+        return replace(call, parse=member_of("id", str))
 
     @operation
     def analyses(self, graph: str) -> Call[list[AnalysisInfo]]:
         """All analyses of a graph, in the order of their requests."""
-        return read(path_of("graphs", graph, "analyses"), member("analyses", list[AnalysisInfo]))
+        return read_member("analyses", list[AnalysisInfo], "graphs", graph, "analyses")
 
     @operation
     def analysis(
@@ -80,13 +72,13 @@ class AnalysisCalls:
         wait         seconds to wait until it is neither queued nor running, up to 300; None: 0
         min_version  wait also until its answer is of this version or a later one
         """
-        decode = decoder(AnalysisInfo)
-        return read(_path(graph, identity), decode, wait=wait, min_version=min_version)
+        waited = {"wait": wait, "min_version": min_version}
+        return read(AnalysisInfo, "graphs", graph, "analyses", identity, **waited)
 
     @operation
     def drop_analysis(self, graph: str, identity: str) -> Call[None]:
         """Cancels an analysis that is queued or runs; removes one that has ended."""
-        return Call(method="DELETE", path=_path(graph, identity), parse=nothing)
+        return remove("graphs", graph, "analyses", identity)
 
     @operation
     def value(self, graph: str, identity: str, vertex: Key) -> Call[ValueOfVertex]:
@@ -94,7 +86,7 @@ class AnalysisCalls:
         edges, of `dn-graphs` the vertex that names its DN-graph, of `paths` the distance. Raises
         ServerError 404 for an unknown vertex, 409 if there is no answer.
         """
-        return read(_path(graph, identity, "values", vertex), decoder(ValueOfVertex))
+        return read(ValueOfVertex, "graphs", graph, "analyses", identity, "values", vertex)
 
     @operation
     def top_values(
@@ -112,8 +104,8 @@ class AnalysisCalls:
 
         of  `edges`: those of edges, of a user's program that has both; None: those of vertices
         """
-        decode = decoder(TopValues)
-        return read(_path(graph, identity, "top"), decode, k=k, order=order, of=of)
+        which = {"k": k, "order": order, "of": of}
+        return read(TopValues, "graphs", graph, "analyses", identity, "top", **which)
 
     @export
     def export_values(
@@ -128,4 +120,4 @@ class AnalysisCalls:
 
         of  see top_values
         """
-        return export_call(_path(graph, identity, "export"), format, of=of)
+        return export_call(path_of("graphs", graph, "analyses", identity, "export"), format, of=of)

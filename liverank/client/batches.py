@@ -23,7 +23,6 @@ from liverank.client.call import (
     json_body,
     operation,
     path_of,
-    read,
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.client.sources import SourceRange, range_query
@@ -334,7 +333,8 @@ class BatchCalls:
     @operation
     def batch(self, graph: str, version: int) -> Call[Outcome]:
         """The outcome of a batch: its receipt, or that it is pending or rejected."""
-        return read(path_of("graphs", graph, "batches", version), _outcome)
+        path = path_of("graphs", graph, "batches", version)
+        return Call(method="GET", path=path, parse=_outcome, repeatable=True)
 
     @operation
     def recompute(self, graph: str, **options: Unpack[RecomputeKeywords]) -> Call[Receipt]:

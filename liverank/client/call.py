@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Set
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MethodType
@@ -23,6 +31,7 @@ from urllib.parse import quote
 import msgspec
 
 from liverank.choices import Key, check_names
+from liverank.client.responses import SourcePosition
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -178,22 +187,40 @@ def _plain(value: Any) -> Any:
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def read(path: str, parse: Callable[[bytes], T], **query: Any) -> Call[T]:
-    return Call(method="GET", path=path, query=given(**query), parse=parse, repeatable=True)
+def read(kind: type[T], *path: Key, **query: Any) -> Call[T]:
+    """What the path names. query: its options, of which those that are None are left out."""
+    return _read(decoder(kind), path, query)
+
+
+def read_member(member: str, kind: type[T], *path: Key, **query: Any) -> Call[T]:
+    """As `read`: one member of the response."""
+    return _read(member_of(member, kind), path, query)
+
+
+def _read(parse: Callable[[bytes], T], path: Sequence[Key], query: dict[str, Any]) -> Call[T]:
+    asked = query_of(**query)
+    return Call(method="GET", path=path_of(*path), query=asked, parse=parse, repeatable=True)
+
+
+def query_of(**options: Any) -> dict[str, Any]:
+    """Options as parameters of a query: those that are not None, positions as texts."""
+    positions = options.pop("min_position", None)
+    several = [positions] if isinstance(positions, str | SourcePosition) else positions
+    return given(**options, min_position=None if several is None else list(map(str, several)))
 
 
 def write(
     method: str,
-    path: str,
-    document: Any,
     result: type[T],
+    document: Any,
+    *path: Key,
     query: Mapping[str, Any] | None = None,
-    *,
-    repeatable: bool = False,
+    repeatable: bool = True,
 ) -> Call[T]:
+    """Sends a document to what the path names."""
     return Call(
         method=method,
-        path=path,
+        path=path_of(*path),
         query=query or {},
         body=json_body(document),
         headers={"Content-Type": JSON},
@@ -202,7 +229,12 @@ def write(
     )
 
 
-def member(name: str, kind: type[T]) -> Callable[[bytes], T]:
+def remove(*path: Key) -> Call[None]:
+    """Removes what the path names."""
+    return Call(method="DELETE", path=path_of(*path), parse=nothing)
+
+
+def member_of(name: str, kind: type[T]) -> Callable[[bytes], T]:
     """Reads one member of the response."""
     return lambda body: msgspec.convert(msgspec.json.decode(body)[name], kind)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Unpack
 
-import msgspec
+from msgspec import structs
+from msgspec.json import Decoder
 
-from liverank.choices import Key
+from liverank.choices import ConsumerState, Direction, Key, Scope
 from liverank.client.analyses import AnalysisCalls
 from liverank.client.batches import BatchCalls, keys_of
 from liverank.client.call import (
@@ -17,32 +19,38 @@ from liverank.client.call import (
     events,
     given,
     json_body,
-    member,
-    nothing,
     operation,
     path_of,
+    query_of,
     read,
+    read_member,
+    remove,
     write,
+    yes,
 )
 from liverank.client.changes import ChangeEvent
-from liverank.client.graph_calls import GraphCalls
-from liverank.client.operation_calls import OperationCalls
+from liverank.client.exports import Format, export, export_call
 from liverank.client.programs import ProgramCalls
 from liverank.client.queries import QueryCalls
 from liverank.client.responses import (
+    ApiKeyInfo,
     CheckpointTaken,
+    ExplainedRank,
     GraphInfo,
+    Neighbors,
+    NewApiKey,
     RankList,
+    SourceConsumer,
+    SourcePosition,
+    Subgraph,
     TopRanks,
     VertexRank,
 )
-from liverank.client.sources import SourceCalls, ViewedKeywords, query_of
+from liverank.client.sources import ReadKeywords, ViewedKeywords
 from liverank.options import FeedKeywords, GraphKeywords
 
 
-class Calls(
-    BatchCalls, GraphCalls, QueryCalls, AnalysisCalls, ProgramCalls, SourceCalls, OperationCalls
-):
+class Calls(BatchCalls, QueryCalls, AnalysisCalls, ProgramCalls):
     """Every call raises ServerError if the server refuses, and ServerUnreachable if it does not
     respond. Reads, and batches, which have idempotency keys, are retried first.
 
@@ -60,23 +68,22 @@ class Calls(
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
         """
-        path = path_of("graphs", graph)
-        return write("PUT", path, given(**options), GraphInfo, repeatable=True)
+        return write("PUT", GraphInfo, given(**options), "graphs", graph)
 
     @operation
     def graphs(self) -> Call[list[GraphInfo]]:
         """All graphs that the API key is valid for, by name."""
-        return read("/graphs", member("graphs", list[GraphInfo]))
+        return read_member("graphs", list[GraphInfo], "graphs")
 
     @operation
     def graph(self, graph: str) -> Call[GraphInfo]:
         """Vertices, edges, version, options, backend, error bound and memory of one graph."""
-        return read(path_of("graphs", graph), decoder(GraphInfo))
+        return read(GraphInfo, "graphs", graph)
 
     @operation
     def drop(self, graph: str) -> Call[None]:
         """Removes the graph and its data."""
-        return Call(method="DELETE", path=path_of("graphs", graph), parse=nothing)
+        return remove("graphs", graph)
 
     @operation
     def checkpoint(self, graph: str) -> Call[CheckpointTaken]:
@@ -91,8 +98,7 @@ class Calls(
         """The rank of one vertex, in a view if that is given. Raises ServerError 404 for an unknown
         one.
         """
-        path = path_of("graphs", graph, "ranks", vertex)
-        return read(path, decoder(VertexRank), **query_of(**options))
+        return read(VertexRank, "graphs", graph, "ranks", vertex, **options)
 
     @operation
     def ranks(
@@ -103,17 +109,10 @@ class Calls(
         vertices  keys, or a column of them: a Series, an Arrow or NumPy array
         view      name of a view: its ranks in place of the graph's
         """
-        keys = keys_of(vertices)
-        found = decoder(RankList)
-        return Call(
-            method="POST",
-            path=path_of("graphs", graph, "ranks"),
-            query=query_of(**options),
-            body=json_body({"vertices": keys}),
-            headers={"Content-Type": JSON},
-            parse=lambda body: msgspec.structs.replace(found(body), vertices=keys),
-            repeatable=True,
-        )
+        keys, query = keys_of(vertices), query_of(**options)
+        call = write("POST", RankList, {"vertices": keys}, "graphs", graph, "ranks", query=query)
+        found = call.parse
+        return replace(call, parse=lambda body: structs.replace(found(body), vertices=keys))
 
     @operation
     def top(
@@ -128,10 +127,8 @@ class Calls(
         """Places offset … offset+k-1, best first; `among` the vertices of a named set, or all; by
         the ranks of a `view`, or of the graph.
         """
-        path = path_of("graphs", graph, "top")
-        found = decoder(TopRanks)
-        query = {"k": k, "offset": offset, **query_of(**options)}
-        return read(path, found, among=among, **query)
+        places = {"k": k, "offset": offset, "among": among}
+        return read(TopRanks, "graphs", graph, "top", **places, **options)
 
     @events
     def changes(
@@ -164,6 +161,143 @@ class Calls(
             path=path_of("graphs", graph, "changes"),
             query=given(top=top, threshold=threshold, limit=limit, among=among, **ranks),
             headers=given(**{"Last-Event-ID": last_event_id}),
-            parse=msgspec.json.Decoder(ChangeEvent).decode,
+            parse=Decoder(ChangeEvent).decode,
             repeatable=True,
         )
+
+    # Edges, and exports
+
+    @export
+    def export_ranks(
+        self,
+        graph: str,
+        *,
+        format: Format = "arrow",  # noqa: A002
+        **options: Unpack[ViewedKeywords],
+    ) -> Call[None]:
+        """The ranks of all vertices, or of a view, all of one revision, streamed: see Export."""
+        path = path_of("graphs", graph, "ranks")
+        return export_call(path, format, **query_of(**options))
+
+    @export
+    def export_edges(
+        self,
+        graph: str,
+        *,
+        format: Format = "arrow",  # noqa: A002
+        **wait: Unpack[ReadKeywords],
+    ) -> Call[None]:
+        """All edges of one version, streamed: see Export."""
+        path = path_of("graphs", graph, "edges")
+        return export_call(path, format, **query_of(**wait))
+
+    @operation
+    def neighbors(
+        self,
+        graph: str,
+        vertex: Key,
+        direction: Direction = "out",
+        limit: int = 100,
+        **wait: Unpack[ReadKeywords],
+    ) -> Call[Neighbors]:
+        """Up to `limit` neighbours of a vertex, in no particular order. Raises ServerError 404 for
+        an unknown one.
+        """
+        which = {"direction": direction, "limit": limit}
+        return read(Neighbors, "graphs", graph, "neighbors", vertex, **which, **wait)
+
+    @operation
+    def explain(
+        self, graph: str, vertex: Key, k: int = 10, **options: Unpack[ViewedKeywords]
+    ) -> Call[ExplainedRank]:
+        """What the rank of a vertex, in a view if that is given, consists of, with the k
+        in-neighbours that give the most. Raises ServerError 404 for an unknown one.
+        """
+        return read(ExplainedRank, "graphs", graph, "explain", vertex, k=k, **options)
+
+    @operation
+    def subgraph(
+        self, graph: str, vertices: Iterable[Key], **wait: Unpack[ReadKeywords]
+    ) -> Call[Subgraph]:
+        """The edges among some vertices.
+
+        vertices  as for `ranks`
+        """
+        body, query = {"vertices": keys_of(vertices)}, query_of(**wait)
+        return write("POST", Subgraph, body, "graphs", graph, "subgraph", query=query)
+
+    # External sources
+
+    @operation
+    def sources(self, graph: str) -> Call[list[SourcePosition]]:
+        """The position that the committed batches have reached in each partition of each external
+        source.
+        """
+        return read_member("sources", list[SourcePosition], "graphs", graph, "sources")
+
+    @operation
+    def consumers(self, graph: str) -> Call[list[SourceConsumer]]:
+        """What the consumers of external sources have reported lately."""
+        return read_member("consumers", list[SourceConsumer], "graphs", graph, "sources")
+
+    @operation
+    def report_consumer(
+        self,
+        graph: str,
+        source: str,
+        consumer: str,
+        state: ConsumerState,
+        reason: str | None = None,
+        seconds: float = 60.0,
+    ) -> Call[bool]:
+        """Reports the state of a consumer of an external source; one attempt, and no error. Returns
+        whether the server has it.
+
+        consumer  a name among those of the source
+        reason    why it does not consume, at most 1,000 characters
+        seconds   until the report is dropped, unless another one follows; at most a day
+        """
+        body = {"consumer": consumer, "state": state, "reason": reason, "seconds": seconds}
+        return Call(
+            method="PUT",
+            path=path_of("graphs", graph, "consumers", source),
+            body=json_body(body),
+            headers={"Content-Type": JSON},
+            parse=yes,
+            otherwise=False,
+        )
+
+    # API keys, and the server itself
+
+    @operation
+    def keys(self) -> Call[list[ApiKeyInfo]]:
+        """All API keys, without their texts."""
+        return read_member("keys", list[ApiKeyInfo], "keys")
+
+    @operation
+    def create_key(
+        self, name: str, scope: Scope, graphs: Sequence[str] | None = None
+    ) -> Call[NewApiKey]:
+        """Creates an API key for the graphs (None: all); its text, `key`, is shown only now."""
+        body = {"name": name, "scope": scope, "graphs": graphs}
+        return write("POST", NewApiKey, body, "keys", repeatable=False)
+
+    @operation
+    def revoke_key(self, identity: str) -> Call[None]:
+        """Removes the API key with this id."""
+        return remove("keys", identity)
+
+    @operation
+    def alive(self) -> Call[bool]:
+        """Whether the server's process responds; one attempt, and no error."""
+        return Call(method="GET", path="/livez", parse=yes, otherwise=False)
+
+    @operation
+    def ready(self) -> Call[bool]:
+        """Whether the server is ready; one attempt, and no error."""
+        return Call(method="GET", path="/readyz", parse=yes, otherwise=False)
+
+    @operation
+    def metrics(self) -> Call[str]:
+        """Counters and gauges in the text format of Prometheus."""
+        return Call(method="GET", path="/metrics", parse=bytes.decode, repeatable=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from liverank.client.call import Call, decoder, member, nothing, operation, path_of, read, write
+from liverank.client.call import Call, operation, read, read_member, remove, write
 from liverank.client.responses import ProgramInfo
 from liverank.errors import InvalidInput
 
@@ -81,21 +81,19 @@ class ProgramCalls:
             source, own = program, name
         else:
             source, own = source_of(program), name or program.__name__
-        return write(
-            "PUT", path_of("programs", own), {"source": source}, ProgramInfo, repeatable=True
-        )
+        return write("PUT", ProgramInfo, {"source": source}, "programs", own)
 
     @operation
     def programs(self) -> Call[list[ProgramInfo]]:
         """The programs of users, by name."""
-        return read("/programs", member("programs", list[ProgramInfo]))
+        return read_member("programs", list[ProgramInfo], "programs")
 
     @operation
     def program(self, name: str) -> Call[ProgramInfo]:
         """The source, the parameters and the options of a program of a user."""
-        return read(path_of("programs", name), decoder(ProgramInfo))
+        return read(ProgramInfo, "programs", name)
 
     @operation
     def drop_program(self, name: str) -> Call[None]:
         """Removes a program of a user. Runs of it end as they are."""
-        return Call(method="DELETE", path=path_of("programs", name), parse=nothing)
+        return remove("programs", name)

@@ -17,11 +17,12 @@ from liverank.client.call import (
     Call,
     decoder,
     given,
-    member,
-    nothing,
     operation,
     path_of,
+    query_of,
     read,
+    read_member,
+    remove,
     write,
 )
 from liverank.client.responses import (
@@ -35,7 +36,7 @@ from liverank.client.responses import (
     ViewState,
     WatchedRanks,
 )
-from liverank.client.sources import ReadKeywords, query_of
+from liverank.client.sources import ReadKeywords
 from liverank.options import QueryKeywords, ViewKeywords
 
 
@@ -53,18 +54,16 @@ class QueryCalls:
         """The k vertices of highest rank when every walk restarts at `vertex`; see
         PersonalizedQuery. `among` and `within` are names of sets.
         """
-        path = path_of("graphs", graph, "personalized", vertex)
-        return read(path, decoder(PersonalizedRanks), k=k, **query_of(**options))
+        return read(PersonalizedRanks, "graphs", graph, "personalized", vertex, k=k, **options)
 
     @operation
     def personalized_many(
         self, graph: str, queries: Sequence[PersonalizedQuery], **wait: Unpack[ReadKeywords]
     ) -> Call[PersonalizedAnswers]:
         """Queries with weighted seeds, answered together: faster than one after the other."""
-        path = path_of("graphs", graph, "personalized")
-        query = query_of(**wait)
-        body = {"queries": queries}
-        return write("POST", path, body, PersonalizedAnswers, query, repeatable=True)
+        path = "graphs", graph, "personalized"
+        body, query = {"queries": queries}, query_of(**wait)
+        return write("POST", PersonalizedAnswers, body, *path, query=query)
 
     @operation
     def personalized_table(
@@ -95,28 +94,25 @@ class QueryCalls:
         """Keeps a query up to date under a name, replacing a query of that name; returns its first
         answer. The query's `target` must be `error`.
         """
-        path = path_of("graphs", graph, "watched", name)
-        return write("PUT", path, query, WatchedRanks, given(timeout=timeout), repeatable=True)
+        path, options = ("graphs", graph, "watched", name), given(timeout=timeout)
+        return write("PUT", WatchedRanks, query, *path, query=options)
 
     @operation
     def watched(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[WatchedRanks]:
         """The answer to a watched query for the newest version."""
-        path = path_of("graphs", graph, "watched", name)
-        return read(path, decoder(WatchedRanks), **query_of(**wait))
+        return read(WatchedRanks, "graphs", graph, "watched", name, **wait)
 
     @operation
     def unwatch(self, graph: str, name: str) -> Call[None]:
         """Removes a watched query."""
-        path = path_of("graphs", graph, "watched", name)
-        return Call(method="DELETE", path=path, parse=nothing)
+        return remove("graphs", graph, "watched", name)
 
     @operation
     def watched_rank(
         self, graph: str, name: str, vertex: Key, **wait: Unpack[ReadKeywords]
     ) -> Call[VertexRank]:
         """The rank of one of the k vertices of a watched query; ServerError 404 for others."""
-        path = path_of("graphs", graph, "watched", name, "ranks", vertex)
-        return read(path, decoder(VertexRank), **query_of(**wait))
+        return read(VertexRank, "graphs", graph, "watched", name, "ranks", vertex, **wait)
 
     @operation
     def put_view(
@@ -136,13 +132,13 @@ class QueryCalls:
 
         ViewOptions says what the others mean.
         """
-        path = path_of("graphs", graph, "views", name)
+        path = "graphs", graph, "views", name
         if isinstance(teleport, Mapping) and not isinstance(
             weights := teleport.get("weights", {}), Mapping
         ):
             return Call(
                 method="PUT",
-                path=path,
+                path=path_of(*path),
                 query=given(timeout=timeout, **options),
                 body=seeds_stream(weights),
                 headers={"Content-Type": ARROW_STREAM},
@@ -150,41 +146,37 @@ class QueryCalls:
                 repeatable=True,
             )
         body = given(teleport=teleport, **options)
-        return write("PUT", path, body, ViewState, given(timeout=timeout), repeatable=True)
+        return write("PUT", ViewState, body, *path, query=given(timeout=timeout))
 
     @operation
     def view(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[ViewState]:
         """What a view is, and the error bound of its ranks for the newest version."""
-        path = path_of("graphs", graph, "views", name)
-        return read(path, decoder(ViewState), **query_of(**wait))
+        return read(ViewState, "graphs", graph, "views", name, **wait)
 
     @operation
     def views(self, graph: str, **wait: Unpack[ReadKeywords]) -> Call[list[ViewInfo]]:
         """The views of a graph, by name."""
-        path = path_of("graphs", graph, "views")
-        return read(path, member("views", list[ViewInfo]), **query_of(**wait))
+        return read_member("views", list[ViewInfo], "graphs", graph, "views", **wait)
 
     @operation
     def remove_view(self, graph: str, name: str) -> Call[None]:
         """Removes a view."""
-        path = path_of("graphs", graph, "views", name)
-        return Call(method="DELETE", path=path, parse=nothing)
+        return remove("graphs", graph, "views", name)
 
     @operation
     def put_set(self, graph: str, name: str, vertices: Iterable[Key]) -> Call[VertexSet]:
         """Creates a named set of vertices, or gives it others. Batches change it by `sets`."""
-        path = path_of("graphs", graph, "sets", name)
-        return write("PUT", path, {"vertices": keys_of(vertices)}, VertexSet, repeatable=True)
+        body = {"vertices": keys_of(vertices)}
+        return write("PUT", VertexSet, body, "graphs", graph, "sets", name)
 
     @operation
     def vertex_set(
         self, graph: str, name: str, **wait: Unpack[ReadKeywords]
     ) -> Call[VertexSetMembers]:
         """The vertices of a set."""
-        path = path_of("graphs", graph, "sets", name)
-        return read(path, decoder(VertexSetMembers), **query_of(**wait))
+        return read(VertexSetMembers, "graphs", graph, "sets", name, **wait)
 
     @operation
     def drop_set(self, graph: str, name: str) -> Call[None]:
         """Removes a set; its vertices stay."""
-        return Call(method="DELETE", path=path_of("graphs", graph, "sets", name), parse=nothing)
+        return remove("graphs", graph, "sets", name)
