@@ -98,6 +98,28 @@ class Peers:
         )
 
 
+# ---- what messages of Dask contain ----
+
+PLAIN_BYTES = 1 << 16
+"""Up to this size, to copy what is sent takes less time than what Dask does to avoid it."""
+
+
+def packed(content: Any) -> Any:
+    """Anything that can be pickled, for a member of a message: see `unpacked`.
+
+    Pickled here, since Dask leaves arrays where they arrive, which is not aligned.
+    """
+    from distributed.protocol import to_serialize
+
+    pickled = pickle.dumps(content)
+    return pickled if len(pickled) <= PLAIN_BYTES else to_serialize(pickled)
+
+
+def unpacked(arrived: Any) -> Any:
+    """What was `packed`."""
+    return pickle.loads(arrived)
+
+
 # ---- how shards on CPUs exchange data: messages from Dask worker to Dask worker ----
 #
 # A message has the number of the call and its own within the call, so that one of an interrupted
@@ -172,11 +194,11 @@ class DaskCommunicator(HostCommunicator):
         """Starts a call; its number is the same on all shards, and higher than earlier ones."""
         self._call, self._exchanges = call, 0
 
-        async def begin() -> None:
+        def begin() -> None:
             self.mailbox.begin(call)
             self._carriers.clear()
 
-        self._run(begin())
+        self._loop.call_soon_threadsafe(begin)  # before the exchanges of the call
 
     def interrupt(self) -> None:
         """Ends the waiting for other shards in this call, now and later, which raises Interrupted
@@ -212,6 +234,7 @@ class DaskCommunicator(HostCommunicator):
         from distributed.core import send_recv
         from distributed.protocol import to_serialize
 
+        is_small = part.nbytes <= PLAIN_BYTES
         address = self._addresses[peer]
         try:
             connection = await self._worker.rpc.connect(address)
@@ -226,7 +249,7 @@ class DaskCommunicator(HostCommunicator):
                     to=address,
                     name=self._name,
                     key=[*message, self.rank],
-                    message=to_serialize(np.ascontiguousarray(part)),
+                    message=packed(part) if is_small else to_serialize(np.ascontiguousarray(part)),
                     # a shard waits for what others send; their replies would cost as much again
                     reply=False,
                 )
@@ -461,14 +484,11 @@ Step = Literal["call", "new_group", "connect"]
 
 
 async def _step(to: str, name: str, step: Step, arguments: bytes) -> dict[str, Any]:
-    # pickled here, since Dask leaves arrays where they arrive, which is not aligned
     from distributed.core import error_message
-    from distributed.protocol import to_serialize
 
     try:
         method: Callable[..., Awaitable[Any]] = getattr(_shards[to, name], step)
-        result = await method(*pickle.loads(arguments))
-        return {"status": "OK", "result": to_serialize(pickle.dumps(result))}
+        return {"status": "OK", "result": packed(await method(*unpacked(arguments)))}
     except Exception as error:  # for the caller, who raises it
         return dict(error_message(error))
 
@@ -477,7 +497,8 @@ async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str
     call, exchange, sender = key
     communicator = _shards[to, name].communicator
     assert isinstance(communicator, DaskCommunicator)
-    communicator.mailbox.put((call, exchange, sender), message)
+    part = message if isinstance(message, np.ndarray) else unpacked(message)
+    communicator.mailbox.put((call, exchange, sender), part)
     return {"status": "OK"}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -30,7 +29,9 @@ from liverank_gpu.sharded.dask_shard import (
     compile_kernels,
     interrupt_shard,
     is_started,
+    packed,
     start_shard,
+    unpacked,
 )
 from liverank_gpu.types import BackendName, Options
 
@@ -214,19 +215,19 @@ class DaskWorkers(Workers):
         self.check_alive()
         if not self._connected:
             identity = await self._results(
-                self.addresses[:1], [self._step(0, "new_group", pickle.dumps(()))]
+                self.addresses[:1], [self._step(0, "new_group", packed(()))]
             )
-            pickled = pickle.dumps(tuple(identity))
-            joining = [self._step(rank, "connect", pickled) for rank in range(self.size)]
+            arrived = packed(tuple(identity))
+            joining = [self._step(rank, "connect", arrived) for rank in range(self.size)]
             await self._results(self.addresses, joining)
             self._connected = True
         self._calls += 1
         # once where all get the same
-        messages: dict[tuple[int, ...], bytes] = {}
+        messages: dict[tuple[int, ...], Any] = {}
         for each in arguments:
             key = tuple(map(id, each))
             if key not in messages:
-                messages[key] = pickle.dumps((self._calls, method, each))
+                messages[key] = packed((self._calls, method, each))
         calls = [
             self._step(rank, "call", messages[tuple(map(id, each))])
             for rank, each in enumerate(arguments)
@@ -240,10 +241,11 @@ class DaskWorkers(Workers):
         other calls and raises that.
         """
         calls = [asyncio.ensure_future(each) for each in answers]
-        ended = asyncio.create_task(asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION))
+        ended = asyncio.gather(*calls)
+        # the errors are asked of the calls
+        ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         either: set[asyncio.Future[Any]] = {ended, self._lost}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
         if all(each.done() and not each.cancelled() and each.exception() is None for each in calls):
             return [each.result() for each in calls]
         try:
@@ -258,21 +260,20 @@ class DaskWorkers(Workers):
             function, *arguments, workers=[address], allow_other_workers=False, pure=False
         )
 
-    async def _step(self, rank: int, step: Step, pickled: bytes) -> Any:
-        """What a method of HostedShard returns there for these arguments. Raises what it raises,
-        and ClusterUnavailable if the worker cannot be reached.
+    async def _step(self, rank: int, step: Step, arguments: Any) -> Any:
+        """What a method of HostedShard returns there for these arguments, which are `packed`.
+        Raises what it raises, and ClusterUnavailable if the worker cannot be reached.
         """
         from distributed.core import clean_exception
-        from distributed.protocol import to_serialize
 
         to = self.addresses[rank]
-        call = {"to": to, "name": self._name, "step": step, "arguments": to_serialize(pickled)}
+        call = {"to": to, "name": self._name, "step": step, "arguments": arguments}
         try:
             answer = await self.client.rpc(to).liverank_step(**call)
         except OSError as error:
             raise _NotReached(self._scheduler, f"is cut: {error}") from error
         if "result" in answer:
-            return pickle.loads(answer["result"])
+            return unpacked(answer["result"])
         _, raised, traceback = clean_exception(**answer)
         raise raised.with_traceback(traceback)
 
