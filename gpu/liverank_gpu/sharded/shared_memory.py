@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 _TOKEN_BYTES = 64
 """Before the values, which are aligned as a line of a cache is."""
 
+_SPARE_PART = 16
+"""Of the memory: what is left for more ranks."""
+
 _MAPPED = 2
 """How many a shard keeps mapped: the ranks that are published, and those that come next."""
 
@@ -69,7 +72,9 @@ class ReusedValues:
     def next(self, length: int) -> SharedValues:
         """Memory for at least so many. Nobody else gets it before `filled` is called."""
         spare, self._spare = self._spare, None
-        return spare if spare and spare.length >= length else SharedValues(length)
+        # with room, since most batches of a graph that grows add vertices
+        large_enough = spare is not None and spare.length >= length
+        return spare if large_enough else SharedValues(length + length // _SPARE_PART)
 
     def filled(self, shared: SharedValues, length: int) -> NDArray[np.float64]:
         """See SharedValues.taken. The memory is for others when the array is no more."""
