@@ -72,9 +72,10 @@ class ReusedValues:
     def next(self, length: int) -> SharedValues:
         """Memory for at least so many. Nobody else gets it before `filled` is called."""
         spare, self._spare = self._spare, None
+        if spare is not None and spare.length >= length:
+            return spare
         # with room, since most batches of a graph that grows add vertices
-        large_enough = spare is not None and spare.length >= length
-        return spare if large_enough else SharedValues(length + length // _SPARE_PART)
+        return SharedValues(length + length // _SPARE_PART)
 
     def filled(self, shared: SharedValues, length: int) -> NDArray[np.float64]:
         """See SharedValues.taken. The memory is for others when the array is no more."""
