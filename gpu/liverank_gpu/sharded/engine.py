@@ -50,7 +50,7 @@ from liverank_gpu.sharded.queries import (
     Told,
 )
 from liverank_gpu.sharded.reading import GatheredEdges
-from liverank_gpu.sharded.shared_memory import ReusedValues
+from liverank_gpu.sharded.shared_memory import ReusedValues, SharedValues
 from liverank_gpu.snapshot import Capture, Snapshot
 from liverank_gpu.types import (
     REMOVED,
@@ -578,8 +578,11 @@ class ShardedEngine(Engine):
         calls = (self._call_program, self.new_number)
         self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
         self._queries = ShardedQueries(self)
-        self._order = np.empty(0, np.int64)
+        self._order: NDArray[np.int64] | None = None
+        self._ordered = False  # at the last update: the first edges decide on the order
         self._permutation, self._shared = VertexPermutation(host_backend()), ReusedValues()
+        self._publishes = False  # what was updated last
+        self._gathered_ahead: tuple[SharedValues, list[ShardRanks]] | None = None
         self._edges = 0
 
     @property
@@ -665,10 +668,26 @@ class ShardedEngine(Engine):
         asked = (strategy, form, trace, settle, target)
         Solve(*asked).checked(self.options)
         self._timer.begin()
-        result: Result = self._workers.everywhere("update", *asked)[0]
+        result = self._updated(asked)
         self._timer.end("solve")
         self._ranked = self._ranked._replace(bound=result.error_bound)
         tell_unconverged(result, self.options.target_error, settle, self._unconverged)
+        return result
+
+    def _updated(self, asked: tuple[Any, ...]) -> Result:
+        """Has the shards update. If the ranks of the last update were published, so will these be:
+        they come with it, without a call of their own.
+        """
+        self._gathered_ahead, publishes, self._publishes = None, self._publishes, False
+        result: Result
+        if publishes:
+            shared = self._shared.next(self.ids.limit)
+            found = self._workers.everywhere("updated", shared.place, *asked)
+            self._gathered_ahead = shared, [ranks for _, ranks in found]
+            result = found[0][0]
+        else:
+            result = self._workers.everywhere("update", *asked)[0]
+        self._ordered |= self.edges > 0
         return result
 
     def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
@@ -687,8 +706,11 @@ class ShardedEngine(Engine):
         """The ranks of the last update, gathered into the memory of this process: shards of this
         machine write them there. Raises ShardLost.
         """
-        shared = self._shared.next(self.ids.limit)
-        parts: list[ShardRanks] = self._workers.everywhere("values", shared.place)
+        ahead, self._gathered_ahead, self._publishes = self._gathered_ahead, None, True
+        if ahead is None:
+            shared = self._shared.next(self.ids.limit)
+            ahead = shared, self._workers.everywhere("values", shared.place)
+        shared, parts = ahead
         self._take_sizes([part.size for part in parts])
         first, values = parts[0], self._shared.filled(shared, sum(each.rows for each in parts))
         for rank, each in enumerate(parts):
@@ -734,9 +756,11 @@ class ShardedEngine(Engine):
 
     def _ids(self) -> NDArray[np.int64]:
         """See Member.order."""
-        if len(self._order) == 0:
-            # chosen once, when the first edges arrive
-            self._order = self._workers.everywhere("order")[0]
+        if self._order is None:
+            order: NDArray[np.int64] = self._workers.everywhere("order")[0]
+            if not self._ordered:
+                return order
+            self._order = order
         return self._order
 
     def capture(self, buffer: StagingBuffer | None = None) -> ShardedCapture:  # noqa: ARG002
@@ -756,6 +780,7 @@ class ShardedEngine(Engine):
         if self.edges != numbers["edges"]:
             raise InvalidValue("edges", numbers["edges"], f"{self.edges}, as the lists have")
         self._ranked = self._ranked._replace(bound=numbers["error_bound"])
+        self._ordered = self.edges > 0
         self._take_sizes(self._workers.everywhere("size"))
 
     def answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:

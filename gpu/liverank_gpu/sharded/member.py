@@ -24,7 +24,7 @@ from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdge
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place
 from liverank_gpu.sharded.vertices import OwnVertices
 from liverank_gpu.snapshot import Snapshot
-from liverank_gpu.types import EdgeBatch, Options, Ranking
+from liverank_gpu.types import EdgeBatch, Options, Ranking, Result
 
 
 class ShardGroup(Group):
@@ -195,22 +195,26 @@ class Member(Engine):
         permutation = self._ranked.permutation
         return permutation.ids_of(np.arange(len(permutation.ids)))
 
+    def updated(self, place: Place | None, *asked: Any) -> tuple[Result, ShardRanks]:
+        """`update`, then `values`."""
+        return self.update(*asked), self.values(place)
+
     def values(self, place: Place | None = None) -> ShardRanks:
         """The ranks of own vertices after the last `update`, -inf for free ids, and the size.
 
         place  of the values of all shards, by position
         """
         to_host, ranked = self._graph.backend.device.to_host, self._ranked
+        free = to_host(ranked.free)
         with self._published() as own:
-            values: Ranking | None = to_host(own)
-        assert values is not None
-        rows, free = len(values), to_host(ranked.free)
-        np.maximum(values, 0.0, out=values)  # as Engine.publish
+            rows = len(own)
+            part = self._places.part(place, self.rank, self._graph.numbering.size, rows)
+            values = np.empty(rows) if part is None else part
+            on_host = own if isinstance(own, np.ndarray) else to_host(own)
+            np.maximum(on_host, 0.0, out=values)  # as Engine.publish
         values[free] = -np.inf
-        if self._places.write(place, values, self.rank, self._graph.numbering.size):
-            values = None
         more = ranked.mass, self.size(), ranked.ties, ranked.rhs_scale
-        return ShardRanks(rows, values, len(free), *more)
+        return ShardRanks(rows, values if part is None else None, len(free), *more)
 
     def size(self) -> ShardSize:
         """Counted on the device: no vertices or edges are copied."""

@@ -93,23 +93,22 @@ class MappedPlaces:
     def __init__(self) -> None:
         self._mapped: dict[Place, mmap.mmap] = {}
 
-    def write(
-        self, place: Place | None, values: NDArray[np.float64], first: int, step: int
-    ) -> bool:
-        """Writes values, float64[k], to the places first, first + step, …. Whether this process
-        reaches them.
+    def part(
+        self, place: Place | None, first: int, step: int, length: int
+    ) -> NDArray[np.float64] | None:
+        """float64[length], to be written: the values at first, first + step, …. None if this
+        process does not reach them.
         """
         if place is None:
-            return False
+            return None
         if (memory := self._mapped.get(place)) is None:
             if (memory := _mapped(place)) is None:
-                return False
+                return None
             while len(self._mapped) >= _MAPPED:
                 del self._mapped[next(iter(self._mapped))]
             self._mapped[place] = memory
         shared = np.frombuffer(memory, np.float64, offset=_TOKEN_BYTES)
-        shared[first : first + step * len(values) : step] = values
-        return True
+        return shared[first : first + step * length : step]
 
 
 def _mapped(place: Place) -> mmap.mmap | None:

@@ -506,23 +506,27 @@ def test_every_call_of_an_engine_goes_to_the_shards() -> None:
 
 
 class _Machines(ThreadWorkers):
-    """Of which some are not that of the caller: `elsewhere`, by rank."""
+    """Of which some are not that of the caller: `elsewhere`, by rank. called: the methods"""
 
     elsewhere: set[int]
+    called: list[str]
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        if method == "values":
-            places: list[Place] = [place for (place,) in arguments]
-            strangers = [place._replace(token=bytes(len(place.token))) for place in places]
-            arguments = [
-                ((strangers if rank in self.elsewhere else places)[rank],)
-                for rank in range(self.size)
-            ]
-        results = super().call(method, arguments)
-        if method == "values":
-            assert {rank for rank, each in enumerate(results) if each.values is not None} == (
-                self.elsewhere
-            )
+        self.called.append(method)
+        if method not in ("values", "updated"):
+            return super().call(method, arguments)
+        places: list[Place] = [place for place, *_ in arguments]
+        strangers = [place._replace(token=bytes(len(place.token))) for place in places]
+        results = super().call(
+            method,
+            [
+                ((strangers if rank in self.elsewhere else places)[rank], *others)
+                for rank, (_, *others) in enumerate(arguments)
+            ],
+        )
+        ranks = [each[1] for each in results] if method == "updated" else results
+        sent = {rank for rank, each in enumerate(ranks) if each.values is not None}
+        assert sent == self.elsewhere
         return results
 
 
@@ -531,7 +535,7 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
     ends = np.random.default_rng(3).integers(0, 50, (2, 200))
     one = Engine(Options(target_error=TARGET), CPU)
     workers = _Machines(one.options, 3, CPU)
-    workers.elsewhere = elsewhere
+    workers.elsewhere, workers.called = elsewhere, []
     with ShardedEngine(one.options, workers=workers) as engine:
         for each in (one, engine):
             each.apply(EdgeBatch(*ends))
@@ -540,9 +544,15 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
         earlier = engine.publish()
         expected = earlier.to_numpy().tolist()
         assert np.abs(earlier.to_numpy() - one.publish().to_numpy()).sum() <= 2 * TARGET
-        engine.apply(EdgeBatch.of([(0, 60)]))
-        engine.update()
-        assert engine.publish().id_limit == 61
+        for each in (one, engine):
+            each.apply(EdgeBatch.of([(0, 60)]))
+            each.update()
+        workers.called.clear()
+        later = engine.publish()
+        assert workers.called == []  # they came with the update, since those before were published
+        assert np.abs(later.to_numpy() - one.publish().to_numpy()).sum() <= 2 * TARGET
+        again = engine.publish()
+        assert (again.id_limit, again.to_numpy().tolist()) == (61, later.to_numpy().tolist())
         assert earlier.to_numpy().tolist() == expected  # no later one is written there
 
 
@@ -551,8 +561,10 @@ def test_memory_of_ranks_is_used_again_when_nobody_has_them() -> None:
 
     def published(value: float, length: int = 100) -> tuple[SharedValues, NDArray[np.float64]]:
         shared = reused.next(length)
-        assert places.write(shared.place, np.full(length // 2, value), 0, 2)
-        assert places.write(shared.place, np.full(length // 2, -value), 1, 2)
+        for first, own in ((0, value), (1, -value)):
+            part = places.part(shared.place, first, 2, length // 2)
+            assert part is not None
+            part[:] = own
         return shared, reused.filled(shared, length)
 
     first, values = published(1.0)
@@ -562,7 +574,7 @@ def test_memory_of_ranks_is_used_again_when_nobody_has_them() -> None:
     assert second is not first
     assert (part.tolist(), later[:2].tolist()) == ([1.0, -1.0], [2.0, -2.0])
     del part
-    third, last = published(3.0)
+    third, last = published(3.0, 102)  # there is room for some more
     assert third is first
     assert (later[:2].tolist(), last[-2:].tolist()) == ([2.0, -2.0], [3.0, -3.0])
     del later

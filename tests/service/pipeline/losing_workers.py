@@ -60,6 +60,7 @@ class LosingWorkers(ThreadWorkers):
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
         called = arguments[0][0] if method in ("call_kept", "call_program", "read") else method
+        called = "update" if called == "updated" else called
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent
