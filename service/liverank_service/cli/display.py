@@ -136,12 +136,12 @@ def figures(values: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def show(document: Any, values: Iterable[tuple[str, str]], as_json: bool) -> None:
-    """A response: figures, or as JSON for machines."""
+def show(document: Any, shown: Table | Iterable[tuple[str, str]], as_json: bool) -> None:
+    """A response: a table or figures, or as JSON for machines."""
     if as_json:
         print_json(document)
     else:
-        output().print(figures(values))
+        output().print(shown if isinstance(shown, Table) else figures(shown))
 
 
 def counts(**numbers: int) -> list[tuple[str, str]]:

@@ -78,10 +78,7 @@ def list_keys(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
     with client_of(url) as client:
         listed = client.keys()
-    if as_json:
-        display.print_json(listed)
-        return
-    display.output().print(display.key_table(listed))
+    display.show(listed, display.key_table(listed), as_json)
 
 
 @keys.command("revoke")

@@ -44,10 +44,7 @@ def put_program(
 
     with client_of(url) as client:
         put = client.put_program(file.read_text("utf-8"), name or file.stem)
-    if as_json:
-        display.print_json(display.document_of(put))
-    else:
-        display.output().print(display.program_table([put]))
+    display.show(put, display.program_table([put]), as_json)
 
 
 @program_app.command("list")
@@ -57,10 +54,7 @@ def list_programs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
     with client_of(url) as client:
         listed = client.programs()
-    if as_json:
-        display.print_json(listed)
-        return
-    display.output().print(display.program_table(listed))
+    display.show(listed, display.program_table(listed), as_json)
 
 
 @program_app.command("show")

@@ -51,10 +51,7 @@ def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
     with client_of(url) as client:
         listed = client.graphs()
-    if as_json:
-        display.print_json(listed)
-        return
-    display.output().print(display.graph_table(listed))
+    display.show(listed, display.graph_table(listed), as_json)
 
 
 @app.command()
@@ -313,10 +310,7 @@ def list_views(*, server: Server, as_json: Json = False) -> None:
 
     with server.client() as client:
         views = client.views(server.graph)
-    if as_json:
-        display.print_json(views)
-        return
-    display.output().print(display.view_table(views))
+    display.show(views, display.view_table(views), as_json)
 
 
 @view_app.command("remove")
