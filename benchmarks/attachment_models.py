@@ -1,6 +1,7 @@
-"""The sequential models that preferential attachment is compared with, on one core.
+"""The sequential models that preferential attachment is compared with, on one core; and degrees of
+graphs that grew by attachment, with the exponent of their tail.
 
-They draw from Python's generator and share no code with
+The models draw from Python's generator and share no code with
 liverank_gpu.generate.graphs. Both begin with a clique of d vertices (for d = 1,
 one vertex) and return int32[n - d, d]: the vertices that each later vertex links to, without
 repeats. They are plain loops, which a benchmark compiles: see `compiled`.
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from liverank_gpu.operations.device import Array
 
 Loop = Callable[..., None]
 
@@ -115,3 +119,40 @@ def _attach_by_copies(vertices: int, probability: float, links: Any, seed: int) 
             if not repeated:
                 links[v - d, chosen] = target
                 chosen += 1
+
+
+@dataclass(frozen=True, slots=True)
+class DegreeDistribution:
+    """How many vertices have each degree; degrees that none has are left out.
+
+    degrees, counts  int64[…], ascending degrees
+    """
+
+    degrees: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of_links(cls, xp: Any, links: Array) -> DegreeDistribution:
+        """Of the clique of d vertices and the vertices that later ones link to.
+
+        xp     the array module of `links`
+        links  int32[n - d, d]
+        """
+        later, d = links.shape
+        degree = xp.bincount(links.ravel(), minlength=later + d)
+        degree[:d] += d - 1
+        degree[d:] += d
+        counts = xp.bincount(degree)
+        present = xp.flatnonzero(counts)
+        return cls(*(np.array(part.tolist(), np.int64) for part in (present, counts[present])))
+
+    def exponent(self, least: int) -> float:
+        """The exponent γ of a power law k^-γ, for the degrees from `least` on: the maximum
+        likelihood estimate 1 + N/Σln(k/(least - 1/2)) of Clauset, Shalizi and Newman (SIAM Review
+        51, 2009), equation 3.7. NaN without such degrees.
+        """
+        tail = self.degrees >= least
+        degrees, counts = self.degrees[tail], self.counts[tail]
+        if len(degrees) == 0:
+            return float("nan")
+        return float(1.0 + counts.sum() / (counts * np.log(degrees / (least - 0.5))).sum())

@@ -13,7 +13,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args
@@ -26,6 +26,10 @@ DOCUMENTS = ROOT / "docs"
 NOTES = ROOT / "benchmarks" / "notes"
 BESIDE = {"--other": "../other", "--folder": "../authors"}
 """Options whose values are folders beside the project, and these."""
+
+
+Suites = Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]]
+"""See `run`."""
 
 
 def parser(description: str, *, backends: bool = False) -> argparse.ArgumentParser:
@@ -47,13 +51,14 @@ def _common(options: argparse.ArgumentParser, backends: bool) -> None:
 
 def run(
     description: str | None,
-    suites: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]],
+    suites: Suites,
     *,
     backends: bool = False,
 ) -> None:
     """The command of a script: measures, prints the figures and writes their record.
 
-    suites    what measures the figures of each, and its parameters, which are options of the
+    suites    what measures the figures of each, or yields them one by one: rows, or names and
+              values; and its parameters, which are options of the
               command: by name the default, a list of them, or the type of one that has none: such
               as ``Path``, or ``Path | None`` if it is not required. If there are several suites,
               the command takes the name of one
@@ -72,9 +77,20 @@ def run(
             _add(parsers[suite], f"--{name.replace('_', '-')}", default)
     given = vars(options.parse_args())
     suite, results = given.pop("suite", next(iter(suites))), given.pop("results")
-    figures = suites[suite][0](**given)
-    print(json.dumps(figures, indent=1))
-    print(record(suite, given.get("backend", "cpu"), figures, results))
+    backend, found = given.get("backend", "cpu"), suites[suite][0](**given)
+    if not isinstance(found, Iterator):
+        print(json.dumps(found, indent=1))
+        print(record(suite, backend, found, results))
+        return
+    rows, figures = [], {}
+    for each in found:  # what is done stays, whatever becomes of the rest
+        print(each, flush=True)
+        if isinstance(each, tuple):
+            figures[each[0]] = each[1]
+        else:
+            rows.append(each)
+        path = record(suite, backend, rows or figures, results)
+    print(path)
 
 
 def _add(options: argparse.ArgumentParser, name: str, default: Any) -> None:

@@ -196,7 +196,7 @@ def plots() -> dict[Path, str]:
     attachment = load("preferential-attachment", "cuda")
     return drawn | {
         NOTES / "attachment-degrees.svg": paper_plots.attachment_degrees(attachment),
-        NOTES / "attachment-queues.svg": paper_plots.attachment_queues(attachment),
+        NOTES / "attachment-queues.svg": paper_plots.attachment_queues(load("cuppa", "cuda")),
         NOTES / "attachment-times-cuda.svg": paper_plots.attachment_times(attachment),
         NOTES / "attachment-times-cpu.svg": paper_plots.attachment_times(
             load("preferential-attachment", "cpu")

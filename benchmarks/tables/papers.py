@@ -52,7 +52,7 @@ def preferential_attachment(document: Record) -> str:
                 for row in figures["degrees"]
             ),
         )
-        parts += [degrees, *_queues(figures)]
+        parts += [degrees, *(_queues(figures) if "largest queue" in figures else ())]
     return "\n\n".join(parts)
 
 

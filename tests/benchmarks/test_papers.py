@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks import cuppa, kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
+from benchmarks import kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
 from benchmarks import preferential_attachment as attachment
 from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
@@ -102,21 +102,6 @@ def test_the_expected_ranks_are_those_of_networkx() -> None:
     assert ranked == pytest.approx([found[v] for v in range(10)], abs=1e-12)
 
 
-def test_the_queue_of_the_paper_is_at_most_d_long_and_shrinks_by_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(attachment, "compiled", lambda loop: loop)
-    for d, share in ((1, 1.0), (64, 0.95)):
-        sizes = attachment.queued(d, 1280, d, 0.0)
-        assert len(sizes) == 1280
-        assert sizes.max() <= d
-        assert sizes.max() == pytest.approx(share * d, rel=0.1)
-    assert attachment.queued(64, 1280, 64, 1.0).max() == 0
-    # P(u in the round) at most 512 / (51 · 512), times 512 edges
-    assert attachment.queued(512 * 51, 512, 512, 0.0).max() < 40
-    assert attachment.queued(512, 512, 512, 0.0).max() > 250
-
-
 @pytest.mark.parametrize("threads", attachment.BLOCKS)
 def test_any_number_of_threads_of_a_block_draws_the_graph(emulated: Backend, threads: int) -> None:
     links = np.empty((1996, 4), np.int32)
@@ -135,7 +120,9 @@ def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(attachment, "compiled", lambda loop: loop)
     folder = str(tmp_path)
     program = str(Path(attachment.__file__))
-    monkeypatch.setattr("sys.argv", [program, "--quick", "--results", folder])
+    monkeypatch.setattr(
+        "sys.argv", [program, "preferential-attachment", "--shrink", "10000", "--results", folder]
+    )
     attachment.main()
     assert (tmp_path / "preferential-attachment-cpu.json").exists()
 
@@ -144,13 +131,13 @@ def test_the_published_algorithm_is_measured_beside_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIVERANK_COMMIT", "test")
-    monkeypatch.setattr(cuppa, "REPEATS", 1)
-    arguments = ["--quick", "--results", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", [str(Path(cuppa.__file__)), *arguments])
-    cuppa.main()
+    monkeypatch.setattr(attachment, "REPEATS", 1)
+    arguments = ["cuppa", "--shrink", "10000", "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [str(Path(attachment.__file__)), *arguments])
+    attachment.main()
     document = json.loads((tmp_path / "cuppa-cpu.json").read_text())
     rows = document["figures"]["models"]
-    assert [row["model"] for row in rows] == ["liverank", *cuppa.PUBLISHED]
+    assert [row["model"] for row in rows] == ["liverank", *attachment.PUBLISHED]
     assert rows[1]["rounds"] == 1
     assert rows[2]["rounds"] > rows[3]["rounds"] > 1
     assert max(row["exponent"] for row in rows) - min(row["exponent"] for row in rows) < 0.02
@@ -173,16 +160,17 @@ def test_programs_are_measured_beside_one_thread(
 def test_queues_are_measured_where_threads_run_at_the_same_time(emulated: Backend) -> None:
     largest = {
         (row["edges_per_vertex"], row["probability"]): row["largest_queue"]
-        for row in cuppa.largest_queues(emulated, 8)
+        for row in attachment.largest_queues(emulated, 8)
     }
     # on the emulated device the last thread runs first: its vertex waits for those before it
     assert {d for d, _ in largest} == {1, 2, 4, 8}
     assert all(largest[d, 1.0] == 0 for d in (1, 2, 4, 8))
     assert all(0 < largest[d, 0.0] <= d for d in (4, 8))
-    by_round = cuppa.queues_by_round(emulated, 16)
+    by_round = attachment.queues_by_round(emulated, 16)
     assert [row["round"] for row in by_round] == [*range(1, 101)]
     assert by_round[0]["largest_queue"] > by_round[-1]["largest_queue"]
-    rows = cuppa.sweep(emulated, [(2000, 4)], [0.5], threads=64)
+    draw = attachment.theirs(emulated, **attachment.PUBLISHED["SRRP, dynamic"], threads=64)
+    rows = attachment.sweep(emulated, draw, [(2000, 4)], [0.5])
     assert rows[0]["rounds"] > 1
     assert rows[0]["queued"] > 0
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.attachment_models import barabasi_albert, copy_model
-from benchmarks.degrees import DegreeDistribution
+from benchmarks.attachment_models import DegreeDistribution, barabasi_albert, copy_model
 from liverank_gpu.generate import preferential_attachment, published
 from liverank_gpu.operations.backend import Backend
 
