@@ -260,12 +260,14 @@ class KeyedRequest(Protocol):
 class PendingQuery(Generic[Answer]):
     """Queries that are solved and answered together.
 
-    timeout  seconds for the answer, including the wait in the queue
-    answer   cancelled if the client no longer waits
+    timeout      seconds for the answer, including the wait in the queue
+    seeds_field  the name of the seeds in errors
+    answer       cancelled if the client no longer waits
     """
 
     queries: Sequence[KeyedRequest]
     timeout: float
+    seeds_field: str = field(default="seeds", kw_only=True)
     submitted: float = field(default_factory=perf_counter, kw_only=True)
     answer: Future[Answer] = field(default_factory=Future, kw_only=True)
 
@@ -280,11 +282,6 @@ class PendingQuery(Generic[Answer]):
             query.by_ids(vertices, self.prefix(index), self.seeds_field)
             for index, query in enumerate(self.queries)
         ]
-
-    @property
-    def seeds_field(self) -> str:
-        """The name of the seeds in errors."""
-        return "seeds"
 
     def prefix(self, index: int) -> str:  # noqa: ARG002
         """The prefix of one query's fields in errors."""
@@ -344,15 +341,6 @@ class QueryRequest(PendingQuery[QueryResponse]):
         if self.labels is None:
             return f"queries[{index}]."
         return f"query[{self.labels[index]!r}]."
-
-
-@dataclass(eq=False, slots=True)
-class VertexQueryRequest(PendingQuery[QueryResponse]):
-    """A query that is answered once, for the vertex in a path."""
-
-    @property
-    def seeds_field(self) -> str:
-        return "vertex"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from liverank.choices import Unknown, ViewKind
 from liverank.options import ViewOptions
-from liverank_gpu import Engine, InvalidValue, Ranks, Registration, ViewQuery
+from liverank_gpu import Engine, Ranks, ViewQuery
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownView
 from liverank_service.formats.seeds import SeedColumns
@@ -34,7 +33,7 @@ from liverank_service.queries.model import (
 )
 from liverank_service.queries.watched import KeptQueries
 from liverank_service.tables import member_of
-from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
+from liverank_service.vertex_keys import VertexKeys
 
 Start = tuple[NDArray[np.float64], float]
 """Ranks of a view by id and their base, to start from: see Engine.put_view."""
@@ -238,6 +237,9 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
     def _unknown(self, name: str) -> ServiceError:
         return UnknownView(self._graph, name, list(self.queries))
 
+    def _put(self, name: str, query: Any) -> None:
+        self._engine.put_view(name, query, self._starts.get(name))
+
     def _forget(self, name: str) -> None:
         self._engine.remove_view(name)
 
@@ -254,47 +256,12 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
                 self._engine.view(name)
         self.results = {**self.results, name: self._result(name)}
 
-    def keep(
-        self,
-        queries: Mapping[str, ViewRequest],
-        name: str,
-        found: QueryByIds,
-        registration: Registration | None,
-    ) -> None:
-        if registration is not None:
-            super().keep(queries, name, found, registration)
-            return
-        # it has no ranks, or goes on from those that it has
-        self.queries = queries
-        self._solve(name)
-        self._refresh()
-        self.results = self._collect()
-
-    def _solve(self, name: str) -> None:
-        try:
-            found = self.queries[name].by_ids(self._vertices())
-            if found.has_ranks:
-                self._engine.put_view(name, found.query, self._starts.get(name))
-            else:
-                self._engine.remove_view(name)
-        except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:
-            self._engine.remove_view(name)
-            self._found[name] = error
-        else:
-            self._found[name] = found
-
-    def _follow(self, name: str) -> None:
-        """Gives the view its seeds again if they may be others."""
-        query, found = self.queries[name], self._found[name]
-        if isinstance(found, Exception) or not found.has_ranks:
-            self._solve(name)
-            return
-        vertices = self._vertices()
-        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
-        others = bool((vertices.ids_of(ignored) >= 0).any())
-        others = others or query.names_others(vertices, found.query)
-        if others or name not in self._engine.views or self._engine.view_lost_seeds(name):
-            self._solve(name)
+    def _goes_on(self, name: str, found: QueryByIds, vertices: Vertices) -> bool:
+        return (
+            not self.queries[name].names_others(vertices, found.query)
+            and name in self._engine.views
+            and not self._engine.view_lost_seeds(name)
+        )
 
     def _result(self, name: str) -> RankView:
         query, found, before = self.queries[name], self._found[name], self.results.get(name)

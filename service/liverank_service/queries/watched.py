@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
-from liverank_gpu import Engine, Personalized, Registration
+from liverank_gpu import Engine, InvalidValue, Personalized, Registration
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, UnknownWatched
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.model import (
+    KeyedRequest,
     Members,
     QueryByIds,
     Refusals,
@@ -29,9 +29,7 @@ from liverank_service.queries.model import (
 )
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
-NO_VERTICES = np.empty(0, np.int64)
-
-Query = TypeVar("Query")
+Query = TypeVar("Query", bound=KeyedRequest)
 Result = TypeVar("Result")
 
 
@@ -84,20 +82,22 @@ class KeptQueries(ABC, Generic[Query, Result]):
         """The error that there is none of this name."""
 
     @abstractmethod
+    def _put(self, name: str, query: Any) -> None:
+        """Has the engine solve a query by ids, and follow it."""
+
+    @abstractmethod
     def _forget(self, name: str) -> None:
-        """Has the engine forget a query."""
+        """Has the engine forget a query, if it has it."""
 
     @abstractmethod
     def _refresh(self) -> None:
         """Has the engine bring its queries up to date."""
 
     @abstractmethod
-    def _solve(self, name: str) -> None:
-        """Looks the keys of a query up, and solves it."""
-
-    @abstractmethod
-    def _follow(self, name: str) -> None:
-        """Brings what the engine has to what the keys of a query name now."""
+    def _goes_on(self, name: str, found: QueryByIds, vertices: Vertices) -> bool:
+        """Brings what the engine has to what the keys of a query name now; false if the query is to
+        be solved again for that.
+        """
 
     @abstractmethod
     def _result(self, name: str) -> Result:
@@ -124,13 +124,15 @@ class KeptQueries(ABC, Generic[Query, Result]):
 
         queries       from `with_query`
         found         the query by ids, when its first solve began
-        registration  that solve; None if it has no ranks
+        registration  that solve; None if it has no ranks, or goes on from those that it has
         """
         self.queries = queries
-        self._found[name] = found
-        if registration is not None:
+        if registration is None:
+            self._solve(name)
+        else:
+            self._found[name] = found
             self._keep(name, registration)
-        self._follow(name)
+            self._follow(name)
         self._refresh()
         self.results = self._collect()
 
@@ -159,6 +161,32 @@ class KeptQueries(ABC, Generic[Query, Result]):
         self._refresh()
         self.results = self._collect()
 
+    def _solve(self, name: str) -> None:
+        """Looks the keys of a query up, and solves it."""
+        try:
+            found = self.queries[name].by_ids(self._vertices())
+            if found.has_ranks:
+                self._put(name, found.query)
+            else:
+                self._forget(name)
+        except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:
+            self._forget(name)
+            self._found[name] = error
+        else:
+            self._found[name] = found
+
+    def _follow(self, name: str) -> None:
+        """Solves a query again if its keys name others than those that it was solved for."""
+        found, vertices = self._found[name], self._vertices()
+        kind = ARROW_TYPES[vertices.keys.kind]
+        if (
+            isinstance(found, Exception)
+            or not found.has_ranks
+            or (vertices.ids_of(pa.array(found.ignored, kind)) >= 0).any()
+            or not self._goes_on(name, found, vertices)
+        ):
+            self._solve(name)
+
     def _vertices(self) -> Vertices:
         return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
 
@@ -178,40 +206,27 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
     def _unknown(self, name: str) -> ServiceError:
         return UnknownWatched(self._graph, name)
 
+    def _put(self, name: str, query: Any) -> None:
+        self._engine.unwatch(name)
+        self._engine.watch(name, query)
+
     def _forget(self, name: str) -> None:
         self._engine.unwatch(name)
 
     def _refresh(self) -> None:
         self._engine.refresh_watched()
 
-    def _solve(self, name: str) -> None:
-        self._engine.unwatch(name)
+    def _goes_on(self, name: str, found: QueryByIds, vertices: Vertices) -> bool:  # noqa: ARG002
+        """Tells the engine what it is among now."""
         try:
-            found = self.queries[name].by_ids(self._vertices())
-            if found.has_ranks:
-                self._engine.watch(name, found.query)
-        except (UnknownVertex, UnknownSet, MemoryError) as error:
-            self._found[name] = error
-        else:
-            self._found[name] = found
-
-    def _follow(self, name: str) -> None:
-        """Solves a query again if its seeds may be others; otherwise tells the engine what it is
-        among now.
-        """
-        query, found, vertices = self.queries[name], self._found[name], self._vertices()
-        if isinstance(found, Exception) or not found.has_ranks:
-            self._solve(name)
-            return
-        try:
-            among = query.among_ids(vertices)
+            among = self.queries[name].among_ids(vertices)
         except (UnknownVertex, UnknownSet):
-            among = NO_VERTICES
-        ignored = pa.array(found.ignored, ARROW_TYPES[vertices.keys.kind])
-        if (vertices.ids_of(ignored) >= 0).any() or (among is not None and len(among) == 0):
-            self._solve(name)
-        elif among is not None:
+            return False
+        if among is None:
+            return True
+        if len(among) > 0:
             self._engine.restrict(name, among)
+        return len(among) > 0
 
     def _result(self, name: str) -> WatchedResult:
         query, found, before = self.queries[name], self._found[name], self.results.get(name)

@@ -43,10 +43,10 @@ from liverank_service.http.schemas import (
 from liverank_service.queries.exports import answers_stream
 from liverank_service.queries.model import (
     KeyedQuery,
+    PendingQuery,
     QueryAnswer,
     QueryRequest,
     QueryResponse,
-    VertexQueryRequest,
     WatchedQuery,
     trace_member,
 )
@@ -109,7 +109,7 @@ async def personalized_one(
     key = key_from_text(vertex, graph.options.keys)
     query = KeyedQuery(seeds=SeedColumns.of({vertex: 1.0}), **options)
     count_places(request, _places(query, view), "k")
-    pending = VertexQueryRequest([query], timeout)
+    pending = PendingQuery[QueryResponse]([query], timeout, seeds_field="vertex")
     graph.pipeline.submit_query(pending)
     found = await result_of(pending.answer, graph, request)
     head = {"vertex": key, "version": found.version, "revision": found.revision}
