@@ -48,11 +48,14 @@ function mark(node) {
   else node.removeAttribute("aria-current");
 }
 
-/** Rows of a description list: pairs of a term and its text or nodes. */
+export const small = (text) => element("span", { class: "muted small" }, text);
+
+/** Gives a description list its rows: pairs of a term and its text or nodes. */
 export function figures(list, pairs) {
   list.replaceChildren(
     ...pairs.map(([term, ...texts]) => element("div", {}, element("dt", {}, term), element("dd", {}, ...texts))),
   );
+  return list;
 }
 
 let spokenAt = 0;

@@ -1,6 +1,6 @@
 // The graphs of the server, the views of the one that is shown, and its figures.
 
-import { element, figures, find } from "./dom.js";
+import { element, figures, find, small } from "./dom.js";
 import * as format from "./format.js";
 
 /** graphs: as GET /graphs lists them; choose: called with a name */
@@ -89,5 +89,3 @@ export function showSummary(graph, seen) {
     ["Strategy", options.strategy, small(`damping ${(seen ?? options).damping}`)],
   ]);
 }
-
-const small = (text) => element("span", { class: "muted small" }, text);

@@ -1,7 +1,7 @@
 // What the server says of itself: health, subscribers, memory and sources.
 
 import { getJson, getText, graphPath, Problem } from "./api.js";
-import { element, figures, find } from "./dom.js";
+import { element, figures, find, small } from "./dom.js";
 import * as format from "./format.js";
 
 const COUNTED = ["inserted", "deleted", "reweighted", "expired"];
@@ -35,12 +35,11 @@ export class ServerView {
   async refresh(graph) {
     const [health, metrics] = await Promise.all([healthOf(), this.#readMetrics()]);
     const value = (name) => metrics?.get(`${name}{graph="${graph.graph}"}`);
-    const restricted = element("span", { class: "muted small" }, "needs a key for all graphs");
     const subscribers = value("liverank_subscribers");
     figures(find("server"), [
       ["Health", healthText(health)],
       ["Backend", graph.backend],
-      ["Subscribers", subscribers === undefined ? restricted : format.count(subscribers)],
+      ["Subscribers", subscribers === undefined ? small("needs a key for all graphs") : format.count(subscribers)],
       ...(metrics
         ? [
             ["Waiting batches", format.count(value("liverank_queue_batches") ?? 0)],
@@ -108,26 +107,21 @@ function showMemory(memory) {
 async function showSources(graph) {
   const { sources, consumers } = await getJson(graphPath(graph, "/sources"));
   find("sources-card").hidden = sources.length + consumers.length === 0;
-  const rows = sources.slice(0, SHOWN_SOURCES).map(({ source, partition, position, time }) =>
-    element(
-      "div",
-      {},
-      element("dt", {}, partition ? `${source} / ${partition}` : source),
-      element("dd", {}, String(position), time ? element("span", { class: "muted small" }, ` ${format.time(time)}`) : null),
-    ),
-  );
-  const rest = sources.length - rows.length;
-  const states = consumers.slice(0, SHOWN_SOURCES).map((one) =>
-    element(
-      "div",
-      {},
-      element("dt", {}, one.source),
-      element("dd", {}, healthText({ state: STATES[one.state], text: one.state }), one.reason === null ? "" : ` ${one.reason}`),
-    ),
-  );
+  const positions = sources.slice(0, SHOWN_SOURCES).map(({ source, partition, position, time }) => [
+    partition ? `${source} / ${partition}` : source,
+    String(position),
+    time ? small(` ${format.time(time)}`) : null,
+  ]);
+  const states = consumers.slice(0, SHOWN_SOURCES).map(({ source, state, reason }) => [
+    source,
+    healthText({ state: STATES[state], text: state }),
+    reason === null ? null : ` ${reason}`,
+  ]);
+  const list = (id, pairs) => (pairs.length > 0 ? figures(element("dl", { class: "figures", id }), pairs) : "");
+  const rest = sources.length - positions.length;
   find("sources").replaceChildren(
-    states.length > 0 ? element("dl", { class: "figures", id: "consumers" }, ...states) : "",
-    rows.length > 0 ? element("dl", { class: "figures", id: "positions" }, ...rows) : "",
+    list("consumers", states),
+    list("positions", positions),
     rest > 0 ? element("p", { class: "muted small" }, `and ${format.count(rest)} more`) : "",
   );
 }

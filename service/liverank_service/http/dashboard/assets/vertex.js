@@ -8,6 +8,7 @@ import { drawing } from "./neighbourhood.js";
 import { Plot } from "./plots.js";
 
 const NEIGHBOURS = 13; // the vertex itself is one of them
+const LISTED = 8;
 const GIVERS = 6;
 
 export class VertexView {
@@ -120,53 +121,39 @@ export class VertexView {
   }
 
   async #draw(vertex, signal) {
-    await Promise.all([this.#showGivers(vertex, signal), this.#drawNeighbours(vertex, signal)]);
+    const told = (box, failure) => (error) => {
+      if (!signal.aborted) box.replaceChildren(element("p", { class: "error" }, `${failure}: ${error.message}`));
+    };
+    await Promise.all([
+      this.#showGivers(vertex, signal).catch(told(this.givers, "What gives the rank could not be read")),
+      this.#drawNeighbours(vertex, signal).catch(told(this.neighbours, "The neighbours could not be read")),
+    ]);
   }
 
   async #showGivers(vertex, signal) {
     const path = this.#page.path(`/explain/${encodeURIComponent(vertex)}?k=${GIVERS}`);
-    try {
-      const { degree, contributions, rest, teleport } = await getJson(path, signal);
-      if (vertex !== this.#vertex) return;
-      const others = degree - contributions.length;
-      const rows = contributions.map((each) => [vertexButton(keyOf(each.vertex)), each.contribution]);
-      if (others > 0) rows.push([format.plural(others, "other"), rest]);
-      rows.push([this.#page.view === null ? "every vertex has" : "walks that restart here", teleport]);
-      this.givers.replaceChildren(
-        element(
-          "ol",
-          { class: "neighbour-list" },
-          ...rows.map(([name, part]) =>
-            element("li", {}, element("span", {}, name), element("span", { class: "value" }, format.rank(part))),
-          ),
-        ),
-      );
-    } catch (error) {
-      if (signal.aborted) return;
-      const text = `What gives the rank could not be read: ${error.message}`;
-      this.givers.replaceChildren(element("p", { class: "error" }, text));
-    }
+    const { degree, contributions, rest, teleport } = await getJson(path, signal);
+    if (vertex !== this.#vertex) return;
+    const others = degree - contributions.length;
+    const rows = contributions.map((each) => [vertexButton(keyOf(each.vertex)), each.contribution]);
+    if (others > 0) rows.push([format.plural(others, "other"), rest]);
+    rows.push([this.#page.view === null ? "every vertex has" : "walks that restart here", teleport]);
+    this.givers.replaceChildren(list(rows.map(([name, part]) => [element("span", {}, name), part])));
   }
 
   async #drawNeighbours(vertex, signal) {
     const { graph, keys } = this.#page;
-    try {
-      const seeds = JSON.stringify({ [vertex]: 1 });
-      const query = `{"queries":[{"seeds":${seeds},"k":${NEIGHBOURS},"unknown":"ignore"}]}`;
-      const { version, answers } = await postJson(graphPath(graph, "/personalized"), query, signal);
-      const ranks = answers[0].ranks
-        .map((place) => ({ vertex: keyOf(place.vertex), rank: place.rank }))
-        .filter((place) => place.rank > 0);
-      if (!ranks.some((place) => place.vertex === vertex)) ranks.push({ vertex, rank: 0 });
-      const edges = await this.#edgesAmong(ranks.map((place) => place.vertex), keys, graph, signal);
-      if (vertex !== this.#vertex) return;
-      this.asOf.textContent = `version ${format.count(version)}`;
-      this.#showNeighbours(vertex, ranks, edges);
-    } catch (error) {
-      if (signal.aborted) return;
-      const text = `The neighbours could not be read: ${error.message}`;
-      this.neighbours.replaceChildren(element("p", { class: "error" }, text));
-    }
+    const seeds = JSON.stringify({ [vertex]: 1 });
+    const query = `{"queries":[{"seeds":${seeds},"k":${NEIGHBOURS},"unknown":"ignore"}]}`;
+    const { version, answers } = await postJson(graphPath(graph, "/personalized"), query, signal);
+    const ranks = answers[0].ranks
+      .map((place) => ({ vertex: keyOf(place.vertex), rank: place.rank }))
+      .filter((place) => place.rank > 0);
+    if (!ranks.some((place) => place.vertex === vertex)) ranks.push({ vertex, rank: 0 });
+    const edges = await this.#edgesAmong(ranks.map((place) => place.vertex), keys, graph, signal);
+    if (vertex !== this.#vertex) return;
+    this.asOf.textContent = `version ${format.count(version)}`;
+    this.#showNeighbours(vertex, ranks, edges);
   }
 
   async #edgesAmong(vertices, keys, graph, signal) {
@@ -182,12 +169,15 @@ export class VertexView {
       this.neighbours.replaceChildren(element("p", { class: "empty" }, text));
       return;
     }
-    const rows = others.map((place) =>
-      element("li", {}, vertexButton(place.vertex), element("span", { class: "value" }, format.rank(place.rank))),
-    );
-    this.neighbours.replaceChildren(
-      drawing(vertex, ranks, edges),
-      element("ol", { class: "neighbour-list" }, ...rows.slice(0, 8)),
-    );
+    const nearest = others.slice(0, LISTED).map((place) => [vertexButton(place.vertex), place.rank]);
+    this.neighbours.replaceChildren(drawing(vertex, ranks, edges), list(nearest));
   }
+}
+
+/** rows: pairs of a node and its rank */
+function list(rows) {
+  const items = rows.map(([node, rank]) =>
+    element("li", {}, node, element("span", { class: "value" }, format.rank(rank))),
+  );
+  return element("ol", { class: "neighbour-list" }, ...items);
 }
