@@ -26,7 +26,7 @@ from liverank_service.cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from liverank.client import Client
+    from liverank.client import Client, Key
     from liverank.client.responses import PersonalizedAnswer
 
 app = typer.Typer(rich_markup_mode=None)
@@ -41,6 +41,13 @@ MAX_WATCHED = 5000
 """The most places that the change feed has."""
 
 Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places.")]
+VertexKey = Annotated[
+    str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
+]
+Within = Annotated[
+    str | None,
+    typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
+]
 ViewName = Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")]
 
 
@@ -103,9 +110,7 @@ def top(
 @app.command(cls=KeysCommand)
 @grouped
 def get(
-    vertex: Annotated[
-        str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
-    ],
+    vertex: VertexKey,
     server: RanksServer,
     as_json: Json = False,
 ) -> None:
@@ -123,9 +128,7 @@ def get(
 @app.command(cls=KeysCommand)
 @grouped
 def explain(
-    vertex: Annotated[
-        str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
-    ],
+    vertex: VertexKey,
     *,
     k: Count = 10,
     server: RanksServer,
@@ -166,10 +169,7 @@ class _Wanted:
     among: Annotated[
         str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
     ] = None
-    within: Annotated[
-        str | None,
-        typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
-    ] = None
+    within: Within = None
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
     ] = False
@@ -224,9 +224,7 @@ def ppr(
         display.output().print(f"proven places: {answer.settled:,} of {len(answer.ranks):,}")
     if wanted.settled_set:
         display.output().print(f"proven set: {'yes' if answer.settled_set else 'no'}")
-    if answer.ignored:
-        unknown = ", ".join(display.printable(key) for key in answer.ignored)
-        display.output().print(f"unknown: {unknown}")
+    _print_unknown(answer.ignored)
     if answer.trace is not None:
         display.output().print(display.trace_table(answer.trace))
     _print_provenance(version["version"], answer.error_bound)
@@ -250,10 +248,7 @@ class _Restarts:
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out keys that are no vertices.")
     ] = False
-    within: Annotated[
-        str | None,
-        typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
-    ] = None
+    within: Within = None
 
     def __post_init__(self) -> None:
         if (self.of_set is not None) + self.uniform + bool(self.vertices) != 1:
@@ -297,9 +292,7 @@ def put_view(
         display.print_json(view)
         return
     display.output().print(display.view_table([view]))
-    if view.ignored:
-        unknown = ", ".join(display.printable(key) for key in view.ignored)
-        display.output().print(f"unknown: {unknown}")
+    _print_unknown(view.ignored)
 
 
 @view_app.command("list")
@@ -340,3 +333,10 @@ def _print_provenance(version: int, error_bound: float) -> None:
     from liverank_service.cli import display
 
     display.output().print(f"version {version:,}, error bound {error_bound:.1e}", style="dim")
+
+
+def _print_unknown(ignored: Sequence[Key]) -> None:
+    from liverank_service.cli import display
+
+    if ignored:
+        display.output().print(f"unknown: {', '.join(map(display.printable, ignored))}")
