@@ -2,7 +2,7 @@
 edges without weights.
 
     python -m benchmarks.graph --backend cuda --scale 26 --long
-    python -m benchmarks.graph --backend cuda --scale 24 --weights
+    python -m benchmarks.graph weights --backend cuda --scale 24
 
 The graph is R-MAT with shuffled labels. Batches are 80 % insertions, between vertices drawn
 uniformly, and 20 % deletions of edges drawn uniformly. Times are those of the host, from a call to
@@ -13,7 +13,7 @@ batches in turns, and have a record of their own, weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, shuffled_rmat
 from benchmarks.timing import in_turns, timed
-from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
@@ -39,7 +39,8 @@ SMALL, MIDDLE, LARGE = 1_000, 10_000, 10_000_000
 REPEATS = 21
 """Of each figure of weights."""
 
-Note = Callable[[str, Any], None]
+Named = Iterator[tuple[str, Any]]
+"""Figures by their names."""
 
 
 class Stream:
@@ -120,55 +121,57 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stre
     return graph, Stream(backend, sources, targets, 1 << scale), figures
 
 
-def plain(backend: Backend, scale: int, is_long: bool, note: Note) -> None:
-    """Loads and batches; growth with the graph, and drift through many batches."""
+def plain(backend: BackendName, scale: int, long: bool) -> Named:
+    """Loads and batches; growth with the graph, and with `long` drift through 10,000 batches."""
+    chosen = backend_named(backend)
     small_scale = min(SMALL_SCALE, scale)
-    small, stream, _ = loaded(backend, small_scale, SMALL_EDGES_PER_VERTEX << small_scale)
+    small, stream, _ = loaded(chosen, small_scale, SMALL_EDGES_PER_VERTEX << small_scale)
     run_batches(small, stream.host_batches(SMALL, 20))
     little = spread(run_batches(small, stream.host_batches(SMALL, 100)))
-    note("batch of 1,000 on a small graph", {"edges": small.edges, **little})
+    yield "batch of 1,000 on a small graph", {"edges": small.edges, **little}
     del small, stream
-    graph, stream, figure = loaded(backend, scale, EDGES_PER_VERTEX << scale)
-    note("load", figure)
+    graph, stream, figure = loaded(chosen, scale, EDGES_PER_VERTEX << scale)
+    yield "load", figure
     fresh = spread(run_batches(graph, stream.host_batches(SMALL, 100)))
-    note("batch of 1,000", fresh)
-    note("growth, median", round(fresh["median_ms"] / little["median_ms"], 3))
-    if is_long:
+    yield "batch of 1,000", fresh
+    yield "growth, median", round(fresh["median_ms"] / little["median_ms"], 3)
+    if long:
         run_batches(graph, stream.host_batches(SMALL, 10_000))
         times = run_batches(graph, stream.host_batches(SMALL, 100))
-        note("batch of 1,000 after 10,000", spread(times))
+        yield "batch of 1,000 after 10,000", spread(times)
         times = run_batches(graph, stream.host_batches(MIDDLE, 1000))
-        note("batch of 10,000, first 100", spread(times[:100]))
-        note("batch of 10,000, last 100", spread(times[-100:]))
-        note("drift, median", round(float(np.median(times[-100:]) / np.median(times[:100])), 3))
-        pause, _ = timed(backend.device, lambda: graph.incoming.pack(NO_CHANGES))
-        note("packing one direction, ms", round(pause, 3))
-    if backend.name == "cuda":
+        yield "batch of 10,000, first 100", spread(times[:100])
+        yield "batch of 10,000, last 100", spread(times[-100:])
+        yield "drift, median", round(float(np.median(times[-100:]) / np.median(times[:100])), 3)
+        pause, _ = timed(chosen.device, lambda: graph.incoming.pack(NO_CHANGES))
+        yield "packing one direction, ms", round(pause, 3)
+    if backend == "cuda":
         batches = [stream.device_batch(LARGE) for _ in range(6)]
-        times = [timed(backend.device, partial(graph.apply, batch))[0] for batch in batches]
-        note("batch of 10,000,000, ms", [round(time, 2) for time in times])
-        note("updates a second", round(1e3 * LARGE / float(np.median(times))))
-    note("memory after", graph.memory())
+        times = [timed(chosen.device, partial(graph.apply, batch))[0] for batch in batches]
+        yield "batch of 10,000,000, ms", [round(time, 2) for time in times]
+        yield "updates a second", round(1e3 * LARGE / float(np.median(times)))
+    yield "memory after", graph.memory()
 
 
-def weighted(backend: Backend, scale: int, note: Note) -> None:
+def weighted(backend: BackendName, scale: int) -> Named:
     """A sweep, a batch of 1,000, and memory, with weights and without."""
+    chosen = backend_named(backend)
     vertices, edges = 1 << scale, EDGES_PER_VERTEX << scale
-    sources, targets = shuffled_rmat(backend, scale, edges)
+    sources, targets = shuffled_rmat(chosen, scale, edges)
     generator = np.random.default_rng(3)
-    weights = backend.device.to_device(generator.lognormal(size=edges).astype(np.float32))
+    weights = chosen.device.to_device(generator.lognormal(size=edges).astype(np.float32))
     engines: dict[str, Engine] = {}
     for kind, given in (("unweighted", None), ("weighted", weights)):
-        engine = engines[kind] = Engine(Options(weighted=given is not None), backend)
+        engine = engines[kind] = Engine(Options(weighted=given is not None), chosen)
         batch = EdgeBatch(sources, targets, vertices=vertices, weights=given)
-        milliseconds, _ = timed(backend.device, partial(engine.apply, batch))
-        note(f"load, {kind}, s", round(1e-3 * milliseconds, 3))
-        note(f"first solve, {kind}, sweeps", engine.update().iterations)
+        milliseconds, _ = timed(chosen.device, partial(engine.apply, batch))
+        yield f"load, {kind}, s", round(1e-3 * milliseconds, 3)
+        yield f"first solve, {kind}, sweeps", engine.update().iterations
         memory = engine.memory()
         lists = sum(memory[part] for part in ("out-lists", "in-lists", "slack"))
-        note(f"memory, {kind}, bytes an edge", round(lists / engine.edges, 3))
-    note("edges", engine.edges)
-    buffers = ContributionBuffers.allocate(backend, vertices)
+        yield f"memory, {kind}, bytes an edge", round(lists / engine.edges, 3)
+    yield "edges", engine.edges
+    buffers = ContributionBuffers.allocate(chosen, vertices)
     pending: dict[str, Iterator[EdgeBatch]] = {}
 
     def sweep(kind: str) -> None:
@@ -186,7 +189,7 @@ def weighted(backend: Backend, scale: int, note: Note) -> None:
         mutate(kind)
         engines[kind].update()
 
-    stream = Stream(backend, sources, targets, vertices)
+    stream = Stream(chosen, sources, targets, vertices)
     for name, work in (
         ("quantize and sweep, ms", sweep),
         ("residual, ms", residual),
@@ -198,32 +201,16 @@ def weighted(backend: Backend, scale: int, note: Note) -> None:
         pending["unweighted"] = iter(batches)
         pending["weighted"] = iter([replace(batch, weights=drawn) for batch in batches])
         of = {kind: partial(work, kind) for kind in engines}
-        medians = {kind: each for kind, (each, _) in in_turns(backend.device, of, REPEATS).items()}
+        medians = {kind: each for kind, (each, _) in in_turns(chosen.device, of, REPEATS).items()}
         ratio = medians["weighted"] / medians["unweighted"]
-        note(
-            name, {kind: round(ms, 4) for kind, ms in medians.items()} | {"ratio": round(ratio, 3)}
-        )
-
-
-def main() -> None:
-    parser = harness.parser("loads and batches of the dynamic graph", backends=True)
-    parser.add_argument("--scale", type=int, default=20)
-    parser.add_argument("--long", action="store_true", help="10,000 batches more, and the drift")
-    parser.add_argument("--weights", action="store_true", help="weighted beside unweighted edges")
-    given = parser.parse_args()
-    backend = backend_named(given.backend)
-    figures: dict[str, Any] = {}
-
-    def note(name: str, value: Any) -> None:
-        figures[name] = value
-        print(name, value, flush=True)
-
-    if given.weights:
-        weighted(backend, given.scale, note)
-    else:
-        plain(backend, given.scale, given.long, note)
-    harness.record("weights" if given.weights else "graph", backend.name, figures, given.results)
+        medians = {kind: round(ms, 4) for kind, ms in medians.items()}
+        yield name, medians | {"ratio": round(ratio, 3)}
 
 
 if __name__ == "__main__":
-    main()
+    options = {"scale": 20}
+    suites: harness.Suites = {
+        "graph": (plain, options | {"long": False}),
+        "weights": (weighted, options),
+    }
+    harness.run(__doc__, suites, backends=True)

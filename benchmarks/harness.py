@@ -13,10 +13,12 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 
@@ -27,6 +29,9 @@ NOTES = ROOT / "benchmarks" / "notes"
 BESIDE = {"--other": "../other", "--folder": "../authors"}
 """Options whose values are folders beside the project, and these."""
 
+
+Sizes = TypeVar("Sizes", bound=Any)
+"""A dataclass."""
 
 Suites = Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]]
 """See `run`."""
@@ -39,14 +44,10 @@ def parser(description: str, *, backends: bool = False) -> argparse.ArgumentPars
     """
     plain = argparse.RawDescriptionHelpFormatter
     options = argparse.ArgumentParser(description=description, formatter_class=plain)
-    _common(options, backends)
-    return options
-
-
-def _common(options: argparse.ArgumentParser, backends: bool) -> None:
     if backends:
         options.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--results", type=Path, default=RESULTS, help="folder of the record")
+    return options
 
 
 def run(
@@ -60,24 +61,23 @@ def run(
     suites    what measures the figures of each, or yields them one by one: rows, or names and
               values; and its parameters, which are options of the
               command: by name the default, a list of them, or the type of one that has none: such
-              as ``Path``, or ``Path | None`` if it is not required. If there are several suites,
-              the command takes the name of one
+              as ``str``, or ``Path | None`` if it is not required; ``folder``, of real graphs, has
+              a place of its own. The name of a suite may
+              be the first word of the command; else it is the first one
     backends  whether it has the parameter `backend`
     """
-    plain = argparse.RawDescriptionHelpFormatter
-    options = argparse.ArgumentParser(description=description, formatter_class=plain)
-    if len(suites) == 1:
-        parsers = dict.fromkeys(suites, options)
-    else:
-        of_suites = options.add_subparsers(dest="suite", required=True)
-        parsers = {suite: of_suites.add_parser(suite) for suite in suites}
-    for suite, (_, defaults) in suites.items():
-        _common(parsers[suite], backends)
-        for name, default in defaults.items():
-            _add(parsers[suite], f"--{name.replace('_', '-')}", default)
-    given = vars(options.parse_args())
-    suite, results = given.pop("suite", next(iter(suites))), given.pop("results")
-    backend, found = given.get("backend", "cpu"), suites[suite][0](**given)
+    words = sys.argv[1:]
+    suite = words.pop(0) if words and words[0] in suites else next(iter(suites))
+    measure, defaults = suites[suite]
+    named = f"\nsuites: {', '.join(suites)}" if len(suites) > 1 else ""
+    options = parser(f"{description}{named}", backends=backends)
+    for name, default in defaults.items():
+        _add(options, f"--{name.replace('_', '-')}", default)
+    given = vars(options.parse_args(words))
+    results, backend = given.pop("results"), given.get("backend", "cpu")
+    if "results" in signature(measure).parameters:
+        given["results"] = results
+    found = measure(**given)
     if not isinstance(found, Iterator):
         print(json.dumps(found, indent=1))
         print(record(suite, backend, found, results))
@@ -98,12 +98,45 @@ def _add(options: argparse.ArgumentParser, name: str, default: Any) -> None:
         options.add_argument(name, action="store_true")
     elif isinstance(default, list):
         options.add_argument(name, type=type(default[0]), nargs="+", default=default)
+    elif name == "--folder":
+        options.add_argument("folder", type=Path, help="of real graphs")
     elif isinstance(default, type):
         options.add_argument(name, type=default, required=True)
     elif isinstance(default, UnionType):
-        options.add_argument(name, type=get_args(default)[0])
+        kind = get_args(default)[0]
+        if get_origin(kind) is list:
+            options.add_argument(name, type=get_args(kind)[0], nargs="*")
+        else:
+            options.add_argument(name, type=kind)
     else:
         options.add_argument(name, type=type(default), default=default)
+
+
+def resumed(
+    path: Path, run: object, works: Mapping[str, Callable[[], Iterable[Any]]]
+) -> dict[str, list[Any]]:
+    """The rows of each of these, by name: what an interrupted run of the same commit and options
+    had done is read from this file, which has what is done until all is.
+
+    run  what else has to be the same
+    """
+    known, rows = f"{commit()} {run}", dict[str, list[Any]]()
+    if path.exists() and (kept := json.loads(path.read_text()))["run"] == known:
+        rows = kept["rows"]
+    for name, work in works.items():
+        if name not in rows:
+            print(name, flush=True)
+            rows[name] = list(work())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"run": known, "rows": rows}))
+    path.unlink(missing_ok=True)
+    return rows
+
+
+def sized(full: Sizes, small: Sizes, is_small: bool, given: Mapping[str, Any]) -> Sizes:
+    """The sizes of a run: those of a small one or of a full one, but for what is given."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return replace(small if is_small else full, **chosen)
 
 
 def machine(backend: str) -> dict[str, Any]:

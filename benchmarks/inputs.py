@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu import EdgeBatch
+from liverank_gpu import BackendName, EdgeBatch, generate
+from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.operations.graph import COUNTERS, Counts
@@ -167,6 +168,33 @@ def drawn_grid(xp: Any, random: Any, side: int) -> Drawn:
         return ends[0], ends[1]
 
     return Drawn(vertices, *grid(xp, side), draw)
+
+
+GENERATED = ("R-MAT", "grid", "chains", "preferential attachment")
+
+
+def generated(name: str, scale: int, backend: BackendName) -> EdgeBatch:
+    """One of GENERATED with 2^scale vertices, in columns on the host; drawn where solves run, which
+    takes seconds on a device.
+    """
+    vertices, chosen = 1 << scale, backend_named(backend)
+
+    def by_chance() -> Columns:
+        random = chosen.xp.random.default_rng(1)
+        drawn = rmat(chosen.xp, random, scale, EDGES_PER_VERTEX << scale)
+        return chosen.device.to_host(drawn[0]), chosen.device.to_host(drawn[1])
+
+    def attached() -> Columns:
+        graph = generate.preferential_attachment(vertices, 8, seed=1, backend=backend)
+        return generate.edge_list(graph.columns(), backend)
+
+    columns = {
+        "R-MAT": by_chance,
+        "grid": lambda: generate.grid(vertices >> scale // 2, 1 << scale // 2),
+        "chains": lambda: generate.edge_list(generate.chains(vertices, seed=1), "cpu"),
+        "preferential attachment": attached,
+    }
+    return EdgeBatch(*columns[name](), vertices=vertices)
 
 
 def grid_target(side: int) -> float:

@@ -29,6 +29,19 @@ NETWORKS = {
 }
 """The file of each network, below the folder of real graphs."""
 
+GRAPHS = {
+    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
+    "npm": "pkg-deps/npm.2016-08-26.links.bin.zst",
+    "dblp-2010": "dblp-2010/dblp-2010.txt.zst",
+    "seattle": "osm-roads/seattle-roads.gr.bin.zst",
+    # those of Wang and others by their names there, as SNAP has them
+    "Pokec": "soc-pokec/soc-pokec-relationships.txt.gz",
+    "Wiki": "wiki-topcats/wiki-topcats.txt.gz",
+    "Stack": "sx-stackoverflow/sx-stackoverflow.txt.gz",
+    "LiveJ": "soc-LiveJournal1/soc-LiveJournal1.txt.gz",
+}
+"""The file of each graph that does not change."""
+
 _LOADED = 0.9
 _SEED = 7
 

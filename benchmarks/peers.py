@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX
-from benchmarks.networks import read_graph
+from benchmarks.networks import GRAPHS, read_graph
 from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
 from liverank_gpu import BackendName, EdgeBatch, Engine, Options, generate
 from liverank_gpu.backends import backend_named
@@ -43,11 +43,8 @@ DATA = Path(__file__).parents[1] / "shared" / "data"
 if not DATA.is_dir():
     DATA = Path(__file__).parents[2] / "shared" / "data"
 
-REAL = {
-    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
-    "npm": "pkg-deps/npm.2016-08-26.links.bin.zst",
-}
-"""Graphs of real links, and their files below the folder of data."""
+REAL = ("cnr-2000", "npm")
+"""Graphs of real links."""
 
 _REFERENCE_TARGET = 1e-12
 _CONFIRMED = 1e-10
@@ -71,7 +68,7 @@ def edges_of(name: str) -> Edges:
         return distinct(name, 1 << int(size), *columns)
     if kind == "grid":
         return distinct(name, int(size) ** 2, *generate.grid(int(size), int(size)))
-    batch = read_graph(DATA / REAL[name])
+    batch = read_graph(DATA / GRAPHS[name])
     return distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
@@ -248,31 +245,18 @@ def batches_of_ten(
     return row
 
 
-def main() -> None:
-    parser = harness.parser("whole solves beside other libraries", backends=True)
-    parser.add_argument("--graphs", nargs="*", default=["rmat-20", "grid-1024", *REAL])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--grid", type=int, default=1024, help="side, for the batches")
-    parser.add_argument("--batches", type=int, default=50)
-    arguments = parser.parse_args()
-
-    backend: BackendName = arguments.backend
-    kernels.set_threads(arguments.threads)
+def measured(
+    backend: BackendName, graphs: list[str], threads: int, rounds: int, grid: int, batches: int
+) -> dict[str, Any]:
+    """`grid` is the side of the graph that `batches` change."""
+    kernels.set_threads(threads)
     Engine(backend=backend).warm_up()
-    figures = {
-        "threads": arguments.threads,
-        "solves": [
-            row
-            for name in arguments.graphs
-            for row in compared(edges_of(name), backend, arguments.threads, arguments.rounds)
-        ],
-        "batches": batches_of_ten(
-            arguments.grid, 1e-6, arguments.batches, backend, arguments.threads
-        ),
-    }
-    print(harness.record("peers", backend, figures, arguments.results))
+    solves = [row for name in graphs for row in compared(edges_of(name), backend, threads, rounds)]
+    small = batches_of_ten(grid, 1e-6, batches, backend, threads)
+    return {"threads": threads, "solves": solves, "batches": small}
 
 
 if __name__ == "__main__":
-    main()
+    options = {"graphs": ["rmat-20", "grid-1024", *REAL], "threads": 2, "rounds": 5}
+    options |= {"grid": 1024, "batches": 50}
+    harness.run(__doc__, {"peers": (measured, options)}, backends=True)

@@ -1,6 +1,6 @@
 """The measurements of Alam and Perumalla's cuPPA paper on preferential attachment.
 
-    python -m benchmarks.preferential_attachment preferential-attachment --backend cuda
+    python -m benchmarks.preferential_attachment --backend cuda
     python -m benchmarks.preferential_attachment cuppa --backend cuda
     python -m benchmarks.preferential_attachment cuppa --shrink 50
 

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.timing import in_turns
-from liverank_gpu import Answer, EdgeBatch, Engine, Options
+from liverank_gpu import Answer, BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -159,23 +159,17 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
             row["peers"] = {
                 peer: found[f"{name} {peer}"][0] for peer in PEERS if f"{name} {peer}" in found
             }
-            print(row, flush=True)
             yield row
 
 
-def main() -> None:
-    parser = harness.parser("programs on R-MAT graphs", backends=True)
-    parser.add_argument("--scales", type=int, nargs="*", default=[20, 22])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="scale 10, one round: that it runs")
-    parser.add_argument("--no-peers", action="store_true", help="the engine alone")
-    arguments = parser.parse_args()
-    scales, rounds = ([10], 1) if arguments.small else (arguments.scales, arguments.rounds)
-    backend = backend_named(arguments.backend)
-    peers = arguments.backend == "cpu" and not arguments.no_peers
-    figures = [row for scale in scales for row in rows(backend, scale, rounds, peers)]
-    print(harness.record("programs", arguments.backend, figures, arguments.results))
+def measured(
+    backend: BackendName, scales: list[int], rounds: int, no_peers: bool
+) -> Iterator[dict[str, Any]]:
+    """`no_peers`: the engine alone."""
+    for scale in scales:
+        yield from rows(backend_named(backend), scale, rounds, backend == "cpu" and not no_peers)
 
 
 if __name__ == "__main__":
-    main()
+    options = {"scales": [20, 22], "rounds": 5, "no_peers": False}
+    harness.run(__doc__, {"programs": (measured, options)}, backends=True)

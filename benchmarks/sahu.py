@@ -18,7 +18,6 @@ the same commit and command.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,26 +26,20 @@ from statistics import fmean, median
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from rich.progress import Progress, TimeElapsedColumn
 
 from benchmarks import harness
-from benchmarks.inputs import EDGES_PER_VERTEX, rmat
-from benchmarks.networks import NETWORKS, read_graph, read_network
+from benchmarks.inputs import GENERATED, generated
+from benchmarks.networks import GRAPHS, NETWORKS, read_graph, read_network
 from benchmarks.sahu_programs import partitions, programs
-from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options, generate
+from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.types import Dangling, Ranking
 
 TEMPORAL = ("sx-mathoverflow", "sx-askubuntu-a2q", "wikipedia", "npm", "rubygems")
 FRACTIONS = (1e-5, 1e-4, 1e-3)
 RANDOM_FRACTIONS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-REAL = {
-    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
-    "dblp-2010": "dblp-2010/dblp-2010.txt.zst",
-    "seattle": "osm-roads/seattle-roads.gr.bin.zst",
-}
-GRAPHS = ("R-MAT", "grid", "chains", "preferential attachment", *REAL)
+REAL = ("cnr-2000", "dblp-2010", "seattle")
+RANDOM = (*GENERATED, *REAL)
 """Graphs that get random batches."""
 
 REFERENCE = {"form": "published", "tolerance": 1e-300, "max_iterations": 500}
@@ -54,7 +47,6 @@ PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
 
 FIGURES = ("1", "2", "3, 9-13", "4, 5")
 
-Column = NDArray[Any]
 Contender = tuple[str, Form]
 CONTENDERS: dict[str, Contender] = {
     **{f"{name}, published": (name, "published") for name in PUBLISHED},
@@ -88,7 +80,7 @@ class Sizes:
     figures: Sequence[str] = FIGURES
 
 
-FULL = Sizes(TEMPORAL, 100, FRACTIONS, RANDOM_FRACTIONS, 3, 24, GRAPHS, get_args(Dangling))
+FULL = Sizes(TEMPORAL, 100, FRACTIONS, RANDOM_FRACTIONS, 3, 24, RANDOM, get_args(Dangling))
 SMALL = Sizes(
     ("sx-mathoverflow",), 5, (1e-4, 1e-3), (1e-4, 1e-2), 2, 12, ("R-MAT", "grid"), ("self-loop",)
 )
@@ -110,27 +102,10 @@ def temporal_stream(folder: Path, sizes: Sizes, name: str) -> Stream:
 def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -> Stream:
     """A generated or real graph with random batches."""
     if name in REAL:
-        first = read_graph(folder / REAL[name])
+        first = read_graph(folder / GRAPHS[name])
     else:
-        vertices = 1 << sizes.scale
-        drawn: dict[str, Callable[[], tuple[Column, Column]]] = {
-            "R-MAT": lambda: _rmat(sizes.scale, backend),
-            "grid": lambda: generate.grid(vertices >> sizes.scale // 2, 1 << sizes.scale // 2),
-            "chains": lambda: generate.edge_list(generate.chains(vertices, seed=1), "cpu"),
-            "preferential attachment": lambda: generate.edge_list(
-                generate.preferential_attachment(vertices, 8, seed=1, backend=backend).columns(),
-                backend,
-            ),
-        }
-        first = EdgeBatch(*drawn[name](), vertices=vertices)
+        first = generated(name, sizes.scale, backend)
     return Stream("4, 5", name, first, _random_batches(first, sizes))
-
-
-def _rmat(scale: int, backend: BackendName) -> tuple[Column, Column]:
-    """Drawn where the solves run, which takes seconds on a device."""
-    chosen = backend_named(backend)
-    drawn = rmat(chosen.xp, chosen.xp.random.default_rng(1), scale, EDGES_PER_VERTEX << scale)
-    return chosen.device.to_host(drawn[0]), chosen.device.to_host(drawn[1])
 
 
 def _random_batches(first: EdgeBatch, sizes: Sizes) -> dict[float, list[EdgeBatch]]:
@@ -208,64 +183,28 @@ Rows = Iterable[dict[str, Any]]
 
 def measurements(
     stream: Stream, sizes: Sizes, backend: BackendName
-) -> Iterator[tuple[str, Callable[[], Rows]]]:
-    """What is measured of a stream, by name."""
+) -> Iterator[Callable[[], Rows]]:
+    """What is measured of a stream."""
     name = stream.graph
     if stream.figures in sizes.figures:
         for dangling in sizes.policies:
-            yield f"{name}, {dangling}", partial(measure, stream, dangling, backend)
+            yield partial(measure, stream, dangling, backend)
     if stream.figures == "4, 5" and "1" in sizes.figures and backend == "cuda":
         batches = stream.batches.get(PARTITIONED) or stream.batches[min(stream.batches)]
         given = (name, stream.first, batches, backend_named(backend))
-        yield f"{name}, figure 1", partial(partitions, *given)
+        yield partial(partitions, *given)
     if stream.figures == "4, 5" and "2" in sizes.figures:
-        yield f"{name}, figure 2", partial(programs, name, stream.first, backend_named(backend))
+        yield partial(programs, name, stream.first, backend_named(backend))
 
 
-class Kept:
-    """The rows of finished streams, in a file beside the record."""
-
-    def __init__(self, path: Path, run: str) -> None:
-        self._path, self._run = path, run
-        self.rows: dict[str, list[dict[str, Any]]] = {}
-        if path.exists():
-            document = json.loads(path.read_text())
-            if document["run"] == run:
-                self.rows = document["rows"]
-
-    def add(self, name: str, rows: list[dict[str, Any]]) -> None:
-        self.rows[name] = rows
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"run": self._run, "rows": self.rows}))
-
-
-def main() -> None:
-    parser = harness.parser("the figures of the DF-P paper", backends=True)
-    parser.add_argument("folder", type=Path, help="the folder of real graphs")
-    parser.add_argument("--small", action="store_true", help="minutes on a small machine")
-    parser.add_argument("--scale", type=int, help="of the generated graphs")
-    parser.add_argument("--batches", type=int, help="of each size, of temporal networks")
-    parser.add_argument("--fractions", type=float, nargs="*", help="sizes of the batches")
-    parser.add_argument("--networks", nargs="*", choices=TEMPORAL)
-    parser.add_argument("--graphs", nargs="*", choices=GRAPHS)
-    parser.add_argument("--policies", nargs="*", choices=get_args(Dangling))
-    parser.add_argument("--figures", nargs="*", choices=FIGURES)
-    arguments = parser.parse_args()
-    given = {
-        "temporal": arguments.networks,
-        "temporal_batches": arguments.batches,
-        "fractions": arguments.fractions,
-        "random_fractions": arguments.fractions,
-        "scale": arguments.scale,
-        "graphs": arguments.graphs,
-        "policies": arguments.policies,
-        "figures": arguments.figures,
-    }
-    sizes = replace(
-        SMALL if arguments.small else FULL,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    folder, backend = arguments.folder, arguments.backend
+def measured(
+    backend: BackendName, folder: Path, results: Path, small: bool, **given: Any
+) -> list[dict[str, Any]]:
+    """`batches` of each size, of temporal networks; `small` takes minutes on a small machine."""
+    fractions = given.pop("fractions")
+    given |= {"fractions": fractions, "random_fractions": fractions}
+    given |= {"temporal_batches": given.pop("batches"), "temporal": given.pop("networks")}
+    sizes = harness.sized(FULL, SMALL, small, given)
     engine = Engine(backend=backend)
     engine.warm_up()
     engine.warm_up_others()
@@ -273,22 +212,21 @@ def main() -> None:
         **{name: partial(temporal_stream, folder, sizes, name) for name in sizes.temporal},
         **{name: partial(random_stream, folder, sizes, backend, name) for name in sizes.graphs},
     }
-    path = arguments.results / f".sahu-{backend}.partial"
-    kept = Kept(path, f"{harness.commit()} {sizes}")
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress:
-        task = progress.add_task("graphs", total=len(streams))
-        for name, read in streams.items():
-            progress.update(task, description=name)
-            if f"{name}, all" not in kept.rows:
-                for what, measured in measurements(read(), sizes, backend):
-                    progress.update(task, description=what)
-                    if what not in kept.rows:
-                        kept.add(what, list(measured()))
-                kept.add(f"{name}, all", [])
-            progress.advance(task)
-    rows = [row for own in kept.rows.values() for row in own]
-    print(harness.record("sahu", backend, rows, arguments.results))
-    path.unlink()
+
+    def rows(read: Callable[[], Stream]) -> Iterator[dict[str, Any]]:
+        for measure in measurements(read(), sizes, backend):
+            yield from measure()
+
+    path = results / f".sahu-{backend}.partial"
+    found = harness.resumed(path, sizes, {name: partial(rows, streams[name]) for name in streams})
+    return [row for own in found.values() for row in own]
+
+
+def main() -> None:
+    lists = dict.fromkeys(("networks", "graphs", "policies", "figures"), list[str] | None)
+    options = {"folder": Path, "small": False, "scale": int | None, "batches": int | None}
+    options |= {"fractions": list[float] | None, **lists}
+    harness.run(__doc__, {"sahu": (measured, options)}, backends=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, grid, shuffled_rmat
 from benchmarks.timing import timed_median
-from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
@@ -125,25 +125,19 @@ def three(backend: Backend, vertices: int, rounds: int) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
-    parser = harness.parser("figures of a system for vertex programs", backends=True)
-    parser.add_argument("--scale", type=int, default=18, help="of R-MAT; the grid has as many")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    backend, scale, rounds = backend_named(arguments.backend), arguments.scale, arguments.rounds
+def measured(backend: BackendName, scale: int, rounds: int) -> dict[str, Any]:
+    """`scale` is of R-MAT; the grid has as many vertices."""
+    chosen = backend_named(backend)
     graphs = {
-        f"rmat-{scale}": shuffled_rmat(backend, scale, EDGES_PER_VERTEX << scale),
-        "grid": grid(backend.xp, 1 << scale // 2),
+        f"rmat-{scale}": shuffled_rmat(chosen, scale, EDGES_PER_VERTEX << scale),
+        "grid": grid(chosen.xp, 1 << scale // 2),
     }
-    figures = {
-        "speed-up": [
-            row
-            for name, columns in graphs.items()
-            for row in speed_ups(backend, name, columns, rounds)
-        ],
-        "PageRank": [three(backend, vertices, rounds) for vertices in VERTICES],
-    }
-    print(harness.record("sigps", arguments.backend, figures, arguments.results))
+    speed = [row for name in graphs for row in speed_ups(chosen, name, graphs[name], rounds)]
+    return {"speed-up": speed, "PageRank": [three(chosen, each, rounds) for each in VERTICES]}
+
+
+def main() -> None:
+    harness.run(__doc__, {"sigps": (measured, {"scale": 18, "rounds": 5})}, backends=True)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,20 @@ frontier and prune tolerances keep their ratio to the tolerance.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.networks import NETWORKS, Network, read_network
-from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Options, verify
 from liverank_gpu.types import Dangling, Ranking
 
 FRACTIONS = (1e-5, 1e-4, 1e-3)
@@ -42,6 +44,7 @@ TRADED_FRACTION = 1e-4
 TARGETS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 TOLERANCES = (1e-6, 1e-8, 1e-10, 1e-12)
 
+Row = dict[str, Any]
 Contender = tuple[str, Options]
 """A strategy and the options of its graph."""
 
@@ -50,24 +53,23 @@ def contenders(dangling: Dangling) -> dict[str, Contender]:
     """The rows of a table."""
     options = Options(dangling=dangling)
     own: dict[str, Contender] = {
-        f"auto, {target:g}": ("auto", Options(dangling=dangling, target_error=target))
+        f"auto, {target:g}": ("auto", replace(options, target_error=target))
         for target in (options.target_error, *PRECISE)
     }
     return own | {name: (name, options) for name in PUBLISHED}
 
 
-def traded(dangling: Dangling) -> dict[str, Contender]:
+def traded() -> dict[str, Contender]:
     """The points of a plot, in the order of each strategy's accuracy."""
-    default = Options()
+    default = Options(dangling="uniform")
     points: dict[str, Contender] = {
-        f"auto {target:g}": ("auto", Options(dangling=dangling, target_error=target))
-        for target in TARGETS
+        f"auto {target:g}": ("auto", replace(default, target_error=target)) for target in TARGETS
     }
     for name in PUBLISHED:
         for tolerance in TOLERANCES:
             ratio = tolerance / default.tolerance
-            options = Options(
-                dangling=dangling,
+            options = replace(
+                default,
                 tolerance=tolerance,
                 frontier_tolerance=min(0.5, ratio * default.frontier_tolerance),
                 prune_tolerance=min(0.5, ratio * default.prune_tolerance),
@@ -76,150 +78,113 @@ def traded(dangling: Dangling) -> dict[str, Contender]:
     return points
 
 
-class Row:
-    """What one contender did with each batch."""
+def replayed(
+    initial: EdgeBatch, batches: list[EdgeBatch], contender: Contender, backend: BackendName
+) -> Iterator[tuple[Engine, Row]]:
+    """What one contender does with each batch, and the engine after it."""
+    strategy, options = contender
+    engine = Engine(options, backend)
+    engine.apply(initial)
+    # all begin with the same accurate ranks
+    engine.update("static")
+    for batch in batches:
+        change = engine.apply(batch)
+        result = engine.update(strategy)
+        yield (
+            engine,
+            {
+                "solve_ms": 1e3 * (result.mark_seconds + result.solve_seconds),
+                "mutate_ms": 1e3 * change.seconds,
+                "iterations": result.iterations,
+                "touched_vertices": result.touched_vertices,
+                "error_bound": result.error_bound,
+            },
+        )
 
-    def __init__(self, contender: Contender, backend: str, initial: EdgeBatch) -> None:
-        self.strategy, self.options = contender
-        self.engine = Engine(self.options, backend)  # type: ignore[arg-type]
-        self.engine.apply(initial)
-        # all begin with the same accurate ranks
-        self.engine.update("static")
-        self.solve: list[float] = []
-        self.mutate: list[float] = []
-        self.iterations: list[int] = []
-        self.touched: list[int] = []
-        self.bounds: list[float] = []
-        self.checked: list[tuple[Ranking, float]] = []
 
-    def take(self, batch: EdgeBatch, check: bool) -> None:
-        """Applies a batch and solves; `check` keeps the ranks for a comparison."""
-        change = self.engine.apply(batch)
-        result = self.engine.update(self.strategy)
-        self.mutate.append(change.seconds)
-        self.solve.append(result.mark_seconds + result.solve_seconds)
-        self.iterations.append(result.iterations)
-        self.touched.append(result.touched_vertices)
-        self.bounds.append(result.error_bound)
-        if check:
-            self.checked.append((self.engine.publish().to_numpy(), result.error_bound))
-
-    def figures(self, exact: list[tuple[Ranking, float]]) -> dict[str, float]:
-        """Means over the batches; `exact` ranks, with bounds on their errors, of those checked."""
-        errors = []
-        for (ranks, bound), (right, oracle_bound) in zip(self.checked, exact, strict=True):
-            error = float(np.abs(ranks - right).sum())
-            assert error <= bound + oracle_bound, (self.strategy, self.options, error, bound)
-            errors.append(error)
-        return {
-            "mean_solve_ms": 1e3 * fmean(self.solve),
-            "median_solve_ms": 1e3 * median(self.solve),
-            "mean_mutate_ms": 1e3 * fmean(self.mutate),
-            "mean_iterations": fmean(self.iterations),
-            "mean_touched_vertices": fmean(self.touched),
-            "mean_error": fmean(errors),
-            "largest_error": max(errors),
-            "mean_error_bound": fmean(self.bounds),
+def replays(
+    network: Network,
+    batches: list[EdgeBatch],
+    points: dict[str, Contender],
+    checks: int,
+    backend: BackendName,
+) -> dict[str, Row]:
+    """The figures of each contender by name: means over the batches, errors of those checked."""
+    checked = set(np.linspace(len(batches) - 1, 0, checks, endpoint=False).astype(int))
+    found: dict[str, list[Row]] = {name: [] for name in points}
+    pending: list[tuple[Future[Any], dict[str, tuple[Ranking, float]]]] = []
+    dangling = next(iter(points.values()))[1].dangling
+    cores = min(len(os.sched_getaffinity(0)), checks)
+    with ProcessPoolExecutor(cores, get_context("spawn")) as oracles:
+        turns = [replayed(network.initial, batches, each, backend) for each in points.values()]
+        for number, turn in enumerate(zip(*turns, strict=True)):
+            for name, (_, row) in zip(points, turn, strict=True):
+                found[name].append(row)
+            if number in checked:
+                engine = turn[0][0]
+                ranks = {
+                    name: (each.publish().to_numpy(), row["error_bound"])
+                    for name, (each, row) in zip(points, turn, strict=True)
+                }
+                graph = (*engine.edge_list(), engine.vertices, Options().damping, dangling)
+                pending.append((oracles.submit(verify.pagerank, *graph), ranks))
+        errors: dict[str, list[float]] = {name: [] for name in points}
+        for exact, ranks in pending:
+            right, uncertain = exact.result()
+            for name, (own, bound) in ranks.items():
+                errors[name].append(float(np.abs(own - right).sum()))
+                assert errors[name][-1] <= bound + uncertain, (name, errors[name][-1], bound)
+    return {
+        name: {
+            "median_solve_ms": median(row["solve_ms"] for row in rows),
+            **{f"mean_{key}": fmean(row[key] for row in rows) for key in rows[0]},
+            "mean_error": fmean(errors[name]),
+            "largest_error": max(errors[name]),
         }
+        for name, rows in found.items()
+    }
 
 
-class Replays:
-    """Streams on one backend. Exact ranks are computed on all cores after each stream."""
-
-    def __init__(self, backend: str, batches: int, checks: int) -> None:
-        self.backend, self.batches, self.checks = backend, batches, checks
-        cores = len(os.sched_getaffinity(0))
-        self._oracles = ProcessPoolExecutor(min(cores, checks), get_context("spawn"))
-
-    def run(
-        self, network: Network, fraction: float, dangling: Dangling, points: dict[str, Contender]
-    ) -> tuple[int, dict[str, dict[str, float]]]:
-        """The size of a batch, and the figures of each contender by name."""
-        size = max(1, round(fraction * len(network)))
-        batches = network.batches(size, self.batches)
-        checked = set(np.linspace(len(batches) - 1, 0, self.checks, endpoint=False).astype(int))
-        rows = {name: Row(point, self.backend, network.initial) for name, point in points.items()}
-        graphs: list[tuple[NDArray[np.int64], NDArray[np.int64], int]] = []
-        for step, batch in enumerate(batches):
-            for row in rows.values():
-                row.take(batch, step in checked)
-            if step in checked:
-                engine = next(iter(rows.values())).engine
-                graphs.append((*engine.edge_list(), engine.vertices))
-        tasks = [
-            self._oracles.submit(verify.pagerank, *graph, Options().damping, dangling)
-            for graph in graphs
-        ]
-        exact = [task.result() for task in tasks]
-        return size, {name: row.figures(exact) for name, row in rows.items()}
-
-
-def main() -> None:
-    parser = harness.parser("every strategy on real networks that change", backends=True)
-    parser.add_argument("folder", type=Path, help="the folder of real graphs")
-    parser.add_argument("--batches", type=int, default=100)
-    parser.add_argument("--checks", type=int, default=5)
-    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
-    arguments = parser.parse_args()
-
-    engine = Engine(backend=arguments.backend)
+def measured(
+    backend: BackendName, folder: Path, batches: int, checks: int, networks: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """`batches` of each size, of which `checks` are compared with exact ranks."""
+    engine = Engine(backend=backend)
     engine.warm_up()
     engine.warm_up_others()
-    networks = {
-        name: read_network(arguments.folder / NETWORKS[name]) for name in arguments.networks
-    }
-    replays = Replays(arguments.backend, arguments.batches, arguments.checks)
-    rows: list[dict[str, Any]] = []
-    for name, network in networks.items():
+    read = {name: read_network(folder / NETWORKS[name]) for name in networks}
+    yield "batches", batches
+    yield "checks", checks
+    yield (
+        "networks",
+        {
+            name: {
+                "vertices": int(max(network.sources.max(), network.targets.max())) + 1,
+                "events": len(network),
+            }
+            for name, network in read.items()
+        },
+    )
+    rows: list[Row] = []
+    run = partial(replays, checks=checks, backend=backend)
+    for name, network in read.items():
         for dangling in get_args(Dangling):
             for fraction in FRACTIONS:
-                size, found = replays.run(network, fraction, dangling, contenders(dangling))
-                for contender, figures in found.items():
-                    rows.append(
-                        {
-                            "network": name,
-                            "dangling": dangling,
-                            "fraction": fraction,
-                            "batch_size": size,
-                            "contender": contender,
-                            **figures,
-                        }
-                    )
-                    _print(name, dangling, size, contender, figures)
-    points: list[dict[str, Any]] = []
-    for name in filter(networks.__contains__, TRADED):
-        _, found = replays.run(networks[name], TRADED_FRACTION, "uniform", traded("uniform"))
-        for contender, figures in found.items():
-            strategy, accuracy = contender.split()
-            points.append({"network": name, "strategy": strategy, "accuracy": accuracy, **figures})
-            _print(name, "uniform", 0, contender, figures)
-    sizes = {
-        name: {
-            "vertices": int(max(network.sources.max(), network.targets.max())) + 1,
-            "events": len(network),
-        }
-        for name, network in networks.items()
-    }
-    document = {
-        "batches": arguments.batches,
-        "checks": arguments.checks,
-        "networks": sizes,
-        "replays": rows,
-        "accuracies": points,
-    }
-    print(harness.record("temporal", arguments.backend, document, arguments.results))
-
-
-def _print(
-    network: str, dangling: str, size: int, contender: str, figures: dict[str, float]
-) -> None:
-    print(
-        f"{network:16} {dangling:9} {size:4} {contender:28} {figures['mean_solve_ms']:9.3f} ms"
-        f"  {figures['mean_iterations']:6.1f} iterations  error {figures['mean_error']:.1e}"
-        f"  bound {figures['mean_error_bound']:.1e}",
-        flush=True,
-    )
+                size = max(1, round(fraction * len(network)))
+                facts = {"network": name, "dangling": dangling, "fraction": fraction}
+                facts["batch_size"] = size
+                found = run(network, network.batches(size, batches), contenders(dangling))
+                rows += [facts | {"contender": each, **row} for each, row in found.items()]
+        yield "replays", rows
+    points: list[Row] = []
+    for name in filter(read.__contains__, TRADED):
+        size = max(1, round(TRADED_FRACTION * len(read[name])))
+        for each, row in run(read[name], read[name].batches(size, batches), traded()).items():
+            strategy, accuracy = each.split()
+            points.append({"network": name, "strategy": strategy, "accuracy": accuracy, **row})
+    yield "accuracies", points
 
 
 if __name__ == "__main__":
-    main()
+    options = {"folder": Path, "batches": 100, "checks": 5, "networks": list(NETWORKS)}
+    harness.run(__doc__, {"temporal": (measured, options)}, backends=True)

@@ -16,8 +16,8 @@ the same commit and command.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -25,38 +25,24 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from rich.progress import Progress, TimeElapsedColumn
 
 from benchmarks import harness
-from benchmarks.networks import read_graph
-from benchmarks.sahu import Kept
+from benchmarks.inputs import GENERATED, generated
+from benchmarks.networks import GRAPHS, read_graph
 from liverank_gpu import (
     METHODS,
     PUBLISHED_METHODS,
     BackendName,
-    EdgeBatch,
     Engine,
     Options,
     PersonalizedQuery,
-    generate,
 )
 from liverank_gpu.personalized.published import PublishedQuery
 
-PAPER = {
-    "Pokec": "soc-pokec/soc-pokec-relationships.txt.gz",
-    "Wiki": "wiki-topcats/wiki-topcats.txt.gz",
-    "Stack": "sx-stackoverflow/sx-stackoverflow.txt.gz",
-    "LiveJ": "soc-LiveJournal1/soc-LiveJournal1.txt.gz",
-}
-"""The graphs of the paper by their names there, as SNAP has them."""
+PAPER = ("Pokec", "Wiki", "Stack", "LiveJ")
+"""The graphs of the paper by their names there."""
 
-REAL = {
-    "cnr-2000": "cnr-2000/cnr-2000.txt.zst",
-    "dblp-2010": "dblp-2010/dblp-2010.txt.zst",
-    **PAPER,
-}
-GENERATED = ("R-MAT", "preferential attachment", "grid")
-GRAPHS = (*GENERATED, *REAL)
+DRAWN = ("R-MAT", "preferential attachment", "grid")
 
 _CALIBRATED_PART = 0.25
 """Iterations whose lists have more than this part of all edges tell what a pushed edge costs."""
@@ -72,24 +58,8 @@ class Sizes:
     target_error: float
 
 
-FULL = Sizes(GRAPHS, 22, 10, 1e-4)
-SMALL = Sizes((*GENERATED, "cnr-2000"), 15, 3, 1e-4)
-
-
-def read(folder: Path, scale: int, backend: BackendName, name: str) -> EdgeBatch:
-    """A graph with about 16 edges a vertex if it is generated."""
-    if name in REAL:
-        return read_graph(folder / REAL[name])
-    vertices = 1 << scale
-    columns = {
-        "R-MAT": lambda: generate.rmat(scale, 16, seed=1),
-        "grid": lambda: generate.grid(vertices >> scale // 2, 1 << scale // 2),
-        "preferential attachment": lambda: generate.edge_list(
-            generate.preferential_attachment(vertices, 8, seed=1, backend=backend).columns(),
-            backend,
-        ),
-    }[name]()
-    return EdgeBatch(*columns, vertices=vertices)
+FULL = Sizes((*DRAWN, "cnr-2000", "dblp-2010", *PAPER), 22, 10, 1e-4)
+SMALL = Sizes((*DRAWN, "cnr-2000"), 15, 3, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -124,8 +94,12 @@ def solve(engine: Engine, query: PersonalizedQuery) -> Solved:
     return Solved(*times, answer.error_bound, iterations)
 
 
-def measure(first: EdgeBatch, sizes: Sizes, backend: BackendName) -> list[dict[str, Any]]:
+def measure(folder: Path, name: str, sizes: Sizes, backend: BackendName) -> list[dict[str, Any]]:
     """A row for each method of each form, then one with the iterations of one query."""
+    if name in GENERATED:
+        first = generated(name, sizes.scale, backend)
+    else:
+        first = read_graph(folder / GRAPHS[name])
     engine = Engine(Options(target_error=sizes.target_error), backend)
     engine.apply(first)
     engine.update()
@@ -209,49 +183,34 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def main() -> None:
-    parser = harness.parser("figure 2 of the paper on personalized ranks", backends=True)
-    parser.add_argument("folder", type=Path, help="the folder of real graphs")
-    parser.add_argument("--small", action="store_true", help="minutes on a small machine")
-    parser.add_argument("--scale", type=int, help="of the generated graphs")
-    parser.add_argument("--sources", type=int, help="queries of each method")
-    parser.add_argument("--target-error", type=float, help="of each query")
-    parser.add_argument("--graphs", nargs="*", choices=GRAPHS)
-    arguments = parser.parse_args()
-    given = {name: getattr(arguments, name) for name in ("scale", "sources", "target_error")}
-    given["graphs"] = arguments.graphs
-    sizes = replace(
-        SMALL if arguments.small else FULL,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    folder, backend = arguments.folder, arguments.backend
-    missing = [n for n in sizes.graphs if n in REAL and not (folder / REAL[n]).exists()]
+def measured(
+    backend: BackendName, folder: Path, results: Path, small: bool, **given: Any
+) -> dict[str, Any]:
+    """`small` takes minutes on a small machine; `sources` are queries of each method."""
+    sizes = harness.sized(FULL, SMALL, small, given)
+    missing = [n for n in sizes.graphs if n in GRAPHS and not (folder / GRAPHS[n]).exists()]
     for name in missing:
-        print(f"{name}: no {folder / REAL[name]}")
-    graphs: dict[str, Callable[[], EdgeBatch]] = {
-        name: partial(read, folder, sizes.scale, backend, name)
-        for name in sizes.graphs
-        if name not in missing
-    }
+        print(f"{name}: no {folder / GRAPHS[name]}")
     engine = Engine(backend=backend)
     engine.warm_up()
     engine.warm_up_others()
-    path = arguments.results / f".wang-{backend}.partial"
-    kept = Kept(path, f"{harness.commit()} {sizes}")
-    with Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress:
-        task = progress.add_task("graphs", total=len(graphs))
-        for name, graph in graphs.items():
-            progress.update(task, description=name)
-            if name not in kept.rows:
-                kept.add(name, measure(graph(), sizes, backend))
-            progress.advance(task)
-    figures = {
-        "target_error": sizes.target_error,
-        "times": [{"graph": n, **row} for n, rows in kept.rows.items() for row in rows[:-1]],
-        "switching": [{"graph": name, **rows[-1]} for name, rows in kept.rows.items()],
+    works = {
+        name: partial(measure, folder, name, sizes, backend)
+        for name in sizes.graphs
+        if name not in missing
     }
-    print(harness.record("wang", backend, figures, arguments.results))
-    path.unlink()
+    found = harness.resumed(results / f".wang-{backend}.partial", sizes, works)
+    return {
+        "target_error": sizes.target_error,
+        "times": [{"graph": name, **row} for name, rows in found.items() for row in rows[:-1]],
+        "switching": [{"graph": name, **rows[-1]} for name, rows in found.items()],
+    }
+
+
+def main() -> None:
+    options = {"folder": Path, "small": False, "scale": int | None, "sources": int | None}
+    options |= {"target_error": float | None, "graphs": list[str] | None}
+    harness.run(__doc__, {"wang": (measured, options)}, backends=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks import kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
+from benchmarks import harness, kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
 from benchmarks import preferential_attachment as attachment
 from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
@@ -120,9 +121,7 @@ def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(attachment, "compiled", lambda loop: loop)
     folder = str(tmp_path)
     program = str(Path(attachment.__file__))
-    monkeypatch.setattr(
-        "sys.argv", [program, "preferential-attachment", "--shrink", "10000", "--results", folder]
-    )
+    monkeypatch.setattr("sys.argv", [program, "--shrink", "10000", "--results", folder])
     attachment.main()
     assert (tmp_path / "preferential-attachment-cpu.json").exists()
 
@@ -317,9 +316,21 @@ def test_times_of_both_backends_are_compared_where_both_have_a_graph() -> None:
     assert papers.beside_cpu(here, there) == []
 
 
-def test_an_interrupted_run_continues(tmp_path: Path) -> None:
-    kept = sahu.Kept(tmp_path / "partial", "a commit and sizes")
-    kept.add("R-MAT, self-loop", [{"fraction": 1e-4}])
-    again = sahu.Kept(tmp_path / "partial", "a commit and sizes")
-    assert again.rows == kept.rows
-    assert sahu.Kept(tmp_path / "partial", "another commit").rows == {}
+def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIVERANK_COMMIT", "test")
+    path, begun = tmp_path / "partial", list[str]()
+
+    def work(name: str) -> list[str]:
+        begun.append(name)
+        if begun == ["grid", "R-MAT"]:
+            raise KeyboardInterrupt
+        return [name]
+
+    works = {name: partial(work, name) for name in ("grid", "R-MAT")}
+    with pytest.raises(KeyboardInterrupt):
+        harness.resumed(path, "sizes", works)
+    assert harness.resumed(path, "sizes", works) == {"grid": ["grid"], "R-MAT": ["R-MAT"]}
+    assert begun == ["grid", "R-MAT", "R-MAT"]
+    assert not path.exists()
+    path.write_text('{"run": "another commit", "rows": {"grid": []}}')
+    assert harness.resumed(path, "sizes", works)["grid"] == ["grid"]
