@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks import harness, kim, paper_plots, sahu, sahu_programs, sigps, tables, wang
+from benchmarks import harness, kim, plots, sahu, sahu_programs, sigps, tables, wang
 from benchmarks import preferential_attachment as attachment
 from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
@@ -206,7 +206,7 @@ def test_the_figures_of_the_paper_are_measured_and_shown(
         assert product == pytest.approx(own, abs=1e-14)
     assert "| SciPy |" in papers.sahu(document)
     assert "| 0.0001 | published |" in papers.sahu(document)
-    assert "<polyline" in paper_plots.sahu(document)
+    assert "<polyline" in plots.sahu(document)
     assert not list(tmp_path.glob(".sahu*"))
 
 
@@ -230,7 +230,7 @@ def test_the_figure_of_personalized_ranks_is_measured_and_shown(
         assert modes == ["pushopt" if cost < 0.0 else "pull" for cost in costs]
         assert len(row["pull_ms"].split()) == len(row["pushopt_ms"].split()) == len(modes)
     assert "| R-MAT |" in papers.wang(document)
-    assert "<polyline" in paper_plots.wang(document)
+    assert "<polyline" in plots.wang(document)
     assert not list(tmp_path.glob(".wang*"))
 
 
