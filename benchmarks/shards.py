@@ -1,8 +1,16 @@
-"""A graph on one GPU and in shards on several, one process each, in one run: loads, static solves,
-sweeps, and batches.
+"""A graph on one GPU and in shards on several: in one run, and within a bound on their memory.
 
-The processes are started here and meet by NCCL, without Dask. On ``cpu`` the shards are those of a
-ShardedEngine.
+    python -m benchmarks.shards --backend cuda --scale 24 26
+    python -m benchmarks.shards device-memory --backend cuda --gibibytes 3.5
+
+shards: loads, static solves, sweeps, and batches. On ``cuda`` processes, one a GPU, are started
+here and meet by NCCL, without Dask; on ``cpu`` the shards are those of a ShardedEngine.
+
+device-memory: a graph that exceeds the memory which one device may use, in shards that hold it
+(``cuda``). R-MAT edges are loaded in one batch, from the host. One device holds them without a
+bound, and refuses them within it; shards, one process a GPU, load them within it each, solve, and
+follow batches. Their ranks are compared with those of the one device that has no bound, which got
+the same batches.
 """
 
 from __future__ import annotations
@@ -10,7 +18,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from statistics import median
@@ -18,15 +26,45 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
-from liverank_gpu import Change, EdgeBatch, Engine, Options, Result, ShardedEngine
+from liverank_gpu import (
+    BackendName,
+    Change,
+    EdgeBatch,
+    Engine,
+    Options,
+    OutOfMemory,
+    Result,
+    ShardedEngine,
+)
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 
 _INSERTED, _DELETED = 800, 200
 """Of a batch."""
+
+Batches = list[EdgeBatch]
+
+
+def changes(loaded: EdgeBatch, count: int) -> Batches:
+    """So many batches.
+
+    loaded  some edges of the graph, of which they delete
+    """
+    generator, batches = np.random.default_rng(7), []
+    ends = (loaded.insert_sources, loaded.insert_targets)
+    for _ in range(count):
+        inserted = generator.integers(0, loaded.vertices, (2, _INSERTED))
+        at = generator.integers(0, len(ends[0]), _DELETED).tolist()
+        deleted = [np.array([int(column[i]) for i in at]) for column in ends]
+        batches.append(EdgeBatch(*inserted, *deleted))
+    return batches
+
+
+# ---- in one run ----
 
 
 @dataclass(frozen=True)
@@ -42,39 +80,22 @@ class Task:
     def options(self) -> Options:
         return Options(target_error=self.target_error)
 
-    @property
-    def edges(self) -> int:
-        return EDGES_PER_VERTEX << self.scale
-
     def slice(self, backend: Backend, rank: int, size: int) -> EdgeBatch:
         """The edges that a shard brings, on its device."""
-        part = slice(self.edges * rank // size, self.edges * (rank + 1) // size)
-        columns = shuffled_rmat(backend, self.scale, self.edges, part=part)
+        edges = EDGES_PER_VERTEX << self.scale
+        part = slice(edges * rank // size, edges * (rank + 1) // size)
+        columns = shuffled_rmat(backend, self.scale, edges, part=part)
         return EdgeBatch(*columns, vertices=1 << self.scale)
 
-    def changes(self, loaded: EdgeBatch) -> list[EdgeBatch]:
-        """Batches, one more than are counted.
-
-        loaded  some edges of the graph, of which they delete
-        """
-        generator = np.random.default_rng(7)
-        batches = []
-        for _ in range(self.batches + 1):
-            inserted = generator.integers(0, 1 << self.scale, (2, _INSERTED))
-            at = generator.integers(0, len(loaded.insert_sources), _DELETED)
-            deleted = [np.array([int(column[i]) for i in at.tolist()]) for column in _ends(loaded)]
-            batches.append(EdgeBatch(*inserted, *deleted))
-        return batches
-
-
-def _ends(batch: EdgeBatch) -> tuple[Any, Any]:
-    return batch.insert_sources, batch.insert_targets
+    def changes(self, loaded: EdgeBatch) -> Batches:
+        """One more than are counted."""
+        return changes(loaded, self.batches + 1)
 
 
 def measure(
     task: Task,
     loaded: EdgeBatch,
-    changes: list[EdgeBatch],
+    batches: Batches,
     apply: Callable[[EdgeBatch], Change],
     update: Callable[[str], Result],
 ) -> dict[str, Any]:
@@ -86,7 +107,7 @@ def measure(
     static_ms, sweep_ms, static = _static(task, update)
     update("residual")
     mutations, refreshes = [], []
-    for batch in changes:
+    for batch in batches:
         begun = perf_counter()
         apply(batch)
         applied = perf_counter()
@@ -149,10 +170,10 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
         pool.free_all_blocks()
         # all have the batches whole: what they delete is of the edges that shard 0 brought
         first = task.slice(backend, 0, size) if rank else loaded
-        changes = [dealt(batch, size)[rank] for batch in task.changes(first)]
+        batches = [dealt(batch, size)[rank] for batch in task.changes(first)]
         del first
         pool.free_all_blocks()
-        figures = measure(task, loaded, changes, shard.apply, shard.update)
+        figures = measure(task, loaded, batches, shard.apply, shard.update)
         channel.send(figures | {"memory bytes": pool.total_bytes()})
     except BaseException as error:
         channel.send(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -200,37 +221,149 @@ def _received(channels: list[Connection]) -> dict[Connection, Any]:
 def several_processes(task: Task, size: int) -> dict[str, Any]:
     """The shards of a ShardedEngine."""
     loaded = task.slice(backend_named("cpu"), 0, 1)
-    changes = task.changes(loaded)
     with ShardedEngine(task.options, shards=size, backend="cpu") as engine:
-        return measure(task, loaded, changes, engine.apply, engine.update)
+        return measure(task, loaded, task.changes(loaded), engine.apply, engine.update)
 
 
-def main() -> None:
-    parser = harness.parser(__doc__ or "", backends=True)
-    parser.add_argument("--scale", type=int, nargs="+", default=[24, 26])
-    parser.add_argument("--shards", type=int, nargs="+", default=[1, 2], help="1: the engine alone")
-    parser.add_argument("--target-error", type=float, default=1e-6)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="R-MAT 14, to see that it runs")
-    options = parser.parse_args()
-    # NVLink multicast is not allowed everywhere
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    figures = []
-    for scale in [14] if options.small else options.scale:
-        task = Task(scale, options.target_error, options.repeats, options.batches)
-        backend = backend_named(options.backend)
-        several = several_devices if options.backend == "cuda" else several_processes
-        for size in options.shards:
-            run = one_device(task, backend) if size == 1 else several(task, size)
-            found = {"scale": scale, "shards": size, **run}
-            figures.append(found)
-            print(found, flush=True)
-            if options.backend == "cuda":
+def in_shards(
+    backend: BackendName,
+    scale: list[int],
+    shards: list[int],
+    target_error: float,
+    repeats: int,
+    batches: int,
+) -> Iterator[dict[str, Any]]:
+    """Of each number of `shards`; 1 is the engine alone."""
+    chosen = backend_named(backend)
+    several = several_devices if backend == "cuda" else several_processes
+    for each in scale:
+        task = Task(each, target_error, repeats, batches)
+        for size in shards:
+            run = one_device(task, chosen) if size == 1 else several(task, size)
+            yield {"scale": each, "shards": size, **run}
+            if backend == "cuda":
                 gc.collect()
-                backend.xp.get_default_memory_pool().free_all_blocks()
-    harness.record("shards", options.backend, figures, options.results)
+                chosen.xp.get_default_memory_pool().free_all_blocks()
+
+
+# ---- within a bound on memory ----
+
+
+def drawn(backend: Backend, scale: int, batches: int) -> tuple[EdgeBatch, Batches]:
+    """R-MAT edges in one batch, and later batches, on the host."""
+    columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX << scale)
+    sources, targets = map(backend.device.to_host, columns)
+    load = EdgeBatch(sources, targets, vertices=1 << scale)
+    return load, changes(load, batches)
+
+
+def refusal(engine: Engine, load: EdgeBatch) -> dict[str, int]:
+    """What the engine says of too little memory. Raises RuntimeError if it takes the edges."""
+    try:
+        engine.apply(load)
+    except OutOfMemory as error:
+        return {"needed bytes": error.needed, "available bytes": error.available}
+    raise RuntimeError(f"expected a refusal, got {engine.edges:,} edges on one device")
+
+
+def measured(
+    engine: Engine | ShardedEngine, load: EdgeBatch, batches: Batches
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """Figures of a load, a static solve and batches with their solves; and the last ranks."""
+    begun = perf_counter()
+    engine.apply(load)
+    seconds = perf_counter() - begun
+    engine.update("static")
+    begun = perf_counter()
+    engine.update("static")
+    static = perf_counter() - begun
+    engine.update()
+    times = []
+    for batch in batches:
+        begun = perf_counter()
+        engine.apply(batch)
+        result = engine.update()
+        times.append(perf_counter() - begun)
+    return {
+        "edges": engine.edges,
+        "load seconds": seconds,
+        "static ms": 1e3 * static,
+        "batch and solve ms": 1e3 * median(times),
+        "error bound": result.error_bound,
+    }, engine.publish().to_numpy()
+
+
+def compared(
+    engine: Callable[[int | None], Engine],
+    shards: Callable[[int], ShardedEngine],
+    most: int,
+    load: EdgeBatch,
+    batches: Batches,
+) -> dict[str, Any]:
+    """One device without a bound and with one, and shards with that bound.
+
+    engine  one device whose arrays take so many bytes, or any
+    shards  in processes whose arrays take so many bytes each
+    """
+    alone = engine(None)
+    one, ranks = measured(alone, load, batches)
+    # without the pages, which an engine goes without where memory is short
+    one["held bytes"] = sum(alone.memory().values()) - alone.memory().get("pages", 0)
+    del alone
+    refused = refusal(engine(most), load)
+    with shards(most) as several:
+        found, own_ranks = measured(several, load, batches)
+        found["held bytes"] = several.shard_bytes
+    if found["edges"] != one["edges"]:
+        raise RuntimeError(f"expected {one['edges']:,} edges, got {found['edges']:,}")
+    difference = float(np.abs(ranks - own_ranks).sum())
+    if difference > (bound := one["error bound"] + found["error bound"]):
+        raise RuntimeError(f"expected ranks that differ by at most {bound}, got {difference}")
+    return {
+        "device memory bytes": most,
+        "edges sent": len(load.insert_sources),
+        "one device": one | refused,
+        "shards": found | {"difference": difference},
+    }
+
+
+def within_memory(
+    backend: BackendName,
+    scale: int,
+    shards: int,
+    gibibytes: list[float],
+    target_error: float,
+    batches: int,
+) -> Iterator[dict[str, Any]]:
+    """`gibibytes` of one device."""
+    chosen, options = backend_named(backend), Options(target_error=target_error)
+    pool = chosen.xp.get_default_memory_pool()
+    load, later = drawn(chosen, scale, batches)
+
+    def engine(most: int | None) -> Engine:
+        gc.collect()
+        pool.free_all_blocks()
+        chosen.device.limit_memory(most)
+        return Engine(options, chosen)
+
+    def several(most: int) -> ShardedEngine:
+        pool.free_all_blocks()
+        return ShardedEngine(options, shards, backend, device_memory=most)
+
+    for each in gibibytes:
+        found = compared(engine, several, int(each * (1 << 30)), load, later)
+        yield {"scale": scale, "number of shards": shards, **found}
 
 
 if __name__ == "__main__":
-    main()
+    # NVLink multicast is not allowed everywhere
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    shared = {"target_error": 1e-6, "batches": 5}
+    suites: harness.Suites = {
+        "shards": (in_shards, {"scale": [24, 26], "shards": [1, 2], "repeats": 5, **shared}),
+        "device-memory": (
+            within_memory,
+            {"scale": 24, "shards": 2, "gibibytes": [3.5], **shared},
+        ),
+    }
+    harness.run(__doc__, suites, backends=True)

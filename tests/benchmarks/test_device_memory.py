@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import tables
-from benchmarks.device_memory import Batches, compared, drawn, refusal
+from benchmarks.shards import Batches, compared, drawn, refusal
 from liverank_gpu import EdgeBatch, Engine, Options, ShardedEngine
 from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import counting_backend
