@@ -75,8 +75,12 @@ def run(
         _add(options, f"--{name.replace('_', '-')}", default)
     given = vars(options.parse_args(words))
     results, backend = given.pop("results"), given.get("backend", "cpu")
-    if "results" in signature(measure).parameters:
-        given["results"] = results
+    given |= {"results": results, "backend": backend}
+    taken = signature(measure).parameters
+    if "results" not in taken:
+        del given["results"]
+    if "backend" not in taken:
+        del given["backend"]
     found = measure(**given)
     if not isinstance(found, Iterator):
         print(json.dumps(found, indent=1))

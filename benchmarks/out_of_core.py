@@ -10,12 +10,11 @@ loaded once; 512 MiB has not.)
 
     python -m benchmarks.out_of_core
     python -m benchmarks.out_of_core --backend cuda
-    python -m benchmarks.out_of_core --small
+    python -m benchmarks.out_of_core --scale 14 --edges 262144 --memory 3145728
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, rmat, shuffled_rmat
-from liverank_gpu import Options, OutOfCoreRanking, OutOfCoreRanks, Solve
+from liverank_gpu import BackendName, Options, OutOfCoreRanking, OutOfCoreRanks, Solve
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.packed_csr import row_blocks, slot_bytes
 from liverank_gpu.graph.vertices import by_descending_degree
@@ -153,96 +152,89 @@ def figures_of(found: OutOfCoreRanks, slots: int, rate: float) -> dict[str, Any]
     }
 
 
-def measure_cpu(backend: Backend, arguments: argparse.Namespace) -> dict[str, Any]:
-    """From a file."""
-    started = time.perf_counter()
-    least = min(arguments.memory)
-    packed = packed_on_host(arguments.scale, arguments.edges, least, arguments.scratch)
-    pack_seconds = time.perf_counter() - started
+def from_file(
+    backend: Backend, packed: PackedEdges, memory: list[int]
+) -> tuple[float, list[dict[str, Any]]]:
+    """The rate of the file, and the figures of each budget."""
     read = ScratchColumns.read
 
     def read_and_forget(self: ScratchColumns, place: int, *into: NDArray[Any]) -> None:
         read(self, place, *into)
         self.drop_cache()
 
-    def solved(memory: int) -> OutOfCoreRanks:
-        graph = WindowedGraph(backend, packed, window_slots(backend, packed, memory))
+    def solved(budget: int) -> OutOfCoreRanks:
+        packed.file.drop_cache()
+        graph = WindowedGraph(backend, packed, window_slots(backend, packed, budget))
         return rank_windowed(graph, OPTIONS, SOLVE)
 
-    with packed.file as file:
-        solved(least)  # compiles
-        rate = read_rate(file, packed.slots)
-        budgets = []
-        for memory in arguments.memory:
-            file.drop_cache()
-            once = figures_of(solved(memory), packed.slots, rate)
-            with patch.object(ScratchColumns, "read", read_and_forget):
-                file.drop_cache()
-                always = figures_of(solved(memory), packed.slots, rate)
-            budgets.append({"memory": memory, "dropped first": once, "dropped always": always})
+    solved(min(memory))  # compiles
+    rate, budgets = read_rate(packed.file, packed.slots), []
+    for each in memory:
+        once = figures_of(solved(each), packed.slots, rate)
+        with patch.object(ScratchColumns, "read", read_and_forget):
+            always = figures_of(solved(each), packed.slots, rate)
+        budgets.append({"memory": each, "dropped first": once, "dropped always": always})
+    return rate, budgets
+
+
+def from_page_locked(
+    backend: Backend, packed: PackedEdges, memory: int
+) -> tuple[float, list[dict[str, Any]]]:
+    """The rate of copies, and the figures of the budget."""
+    slots, pool = window_slots(backend, packed, memory), None
+    if backend.xp is not np:
+        pool = backend.xp.get_default_memory_pool()
+        pool.free_all_blocks()
+        pool.set_limit(size=memory)
+    rate = copy_rate(backend, min(slots, packed.slots))
+    found = rank_windowed(WindowedGraph(backend, packed, slots), OPTIONS, SOLVE)
+    if pool is not None:
+        pool.set_limit(size=0)
+    return rate, [{"memory": memory, "page-locked": figures_of(found, packed.slots, rate)}]
+
+
+FULL = {"cuda": (27, 1 << 31, [8 << 30]), "cpu": (22, 104_000_000, [1 << 30, 512 << 20])}
+"""Scale, edges that are drawn, and bytes of memory, unless others are asked for."""
+
+
+def measured(
+    backend: BackendName,
+    scale: int | None,
+    edges: int | None,
+    memory: list[int] | None,
+    scratch: Path | None,
+) -> dict[str, Any]:
+    """`scratch` is the folder for the file of edges."""
+    chosen = backend_named(backend)
+    full = FULL[backend]
+    scale, edges, memory = scale or full[0], edges or full[1], memory or full[2]
+    if backend == "cuda":
+        with OutOfCoreRanking(1 << 26, OPTIONS, chosen, scratch) as small:
+            for sources, targets in host_pieces(16, EDGES_PER_VERTEX << 16):
+                small.add(sources, targets)
+            small.rank(solve=SOLVE)  # compiles, and loads kernels
+    started = time.perf_counter()
+    if backend == "cuda":
+        packed = packed_on_device(chosen, scale, edges, scratch)
+    else:
+        packed = packed_on_host(scale, edges, min(memory), scratch)
+    pack_seconds = time.perf_counter() - started
+    with packed.file:
+        if backend == "cuda":
+            rate, budgets = from_page_locked(chosen, packed, *memory)
+        else:
+            rate, budgets = from_file(chosen, packed, memory)
     return {
         "edges": packed.edges,
         "vertices": len(packed.row_lengths),
         "pack_seconds": pack_seconds,
         "bytes_per_second": rate,
         "budgets": budgets,
+        "scale": scale,
     }
-
-
-def measure_cuda(backend: Backend, arguments: argparse.Namespace) -> dict[str, Any]:
-    """From page-locked memory."""
-    with OutOfCoreRanking(1 << 26, OPTIONS, backend, arguments.scratch) as small:
-        for sources, targets in host_pieces(16, EDGES_PER_VERTEX << 16):
-            small.add(sources, targets)
-        small.rank(solve=SOLVE)  # compiles, and loads kernels
-    started = time.perf_counter()
-    packed = packed_on_device(backend, arguments.scale, arguments.edges, arguments.scratch)
-    pack_seconds = time.perf_counter() - started
-    (memory,) = arguments.memory
-    slots = window_slots(backend, packed, memory)
-    pool = None
-    if backend.xp is not np:
-        pool = backend.xp.get_default_memory_pool()
-        pool.free_all_blocks()
-        pool.set_limit(size=memory)
-    rate = copy_rate(backend, min(slots, packed.slots))
-    with packed.file:
-        found = rank_windowed(WindowedGraph(backend, packed, slots), OPTIONS, SOLVE)
-    if pool is not None:
-        pool.set_limit(size=0)
-    return {
-        "edges": packed.edges,
-        "vertices": len(packed.row_lengths),
-        "pack_seconds": pack_seconds,
-        "bytes_per_second": rate,
-        "budgets": [{"memory": memory, "page-locked": figures_of(found, packed.slots, rate)}],
-    }
-
-
-def main() -> None:
-    options = harness.parser(__doc__.splitlines()[0], backends=True)
-    options.add_argument("--scale", type=int, help="27 on cuda, 22 on cpu")
-    options.add_argument("--edges", type=int, help="drawn; 2^31 on cuda, 104 million on cpu")
-    options.add_argument("--memory", type=int, nargs="+", help="bytes; cpu: several")
-    options.add_argument("--scratch", type=Path, help="folder for the file of edges")
-    options.add_argument("--small", action="store_true", help="in seconds; records nothing")
-    arguments = options.parse_args()
-    on_device = arguments.backend == "cuda"
-    scale, edges, memory = 22, 104_000_000, [1 << 30, 512 << 20]
-    if on_device:
-        scale, edges, memory = 27, 1 << 31, [8 << 30]
-    if arguments.small:
-        scale, edges, memory = 14, EDGES_PER_VERTEX << 14, [3 << 20]
-    arguments.scale = arguments.scale or scale
-    arguments.edges = arguments.edges or edges
-    arguments.memory = arguments.memory or memory
-    backend = backend_named(arguments.backend)
-    figures = (measure_cuda if on_device else measure_cpu)(backend, arguments)
-    figures["scale"] = arguments.scale
-    print(figures)
-    if not arguments.small:
-        harness.record("out-of-core", arguments.backend, figures, arguments.results)
 
 
 if __name__ == "__main__":
-    main()
+    options = {"scale": int | None, "edges": int | None, "memory": list[int] | None}
+    suites: harness.Suites = {"out-of-core": (measured, options | {"scratch": Path | None})}
+    harness.run(__doc__, suites, backends=True)
