@@ -1,10 +1,12 @@
 """Which tests run when. All of it is said here, by the beginnings of their ids.
 
 ``quick``  what to run before a commit; below a minute
-default    every feature, with what pip installs alone; on an emulated device one case of every
-           other test of the engine, and none in shards
-``deep``   the others: what is killed, cut off or recorded from real graphs, more cases on an
-           emulated device, and what needs programs that pip does not install
+default    every feature, with what pip installs alone; of a test of the engine with many cases
+           enough for each value of each parameter; on an emulated device one case of every other
+           test, and none in shards
+``deep``   the others: what is killed, cut off or recorded from real graphs, all combinations of
+           parameters, more cases on an emulated device, and what needs programs that pip does not
+           install
 
 ``pytest`` runs the default tier, ``pytest -m deep`` the others, and ``pytest PATH`` both. On
 backends that emulate a device a test with many cases runs a sample of them in both together, and of
@@ -89,9 +91,6 @@ DEEP = (
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-kept-False",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-none",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[uniform",
-    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-directed-weighted",
-    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-undirected-degree",
-    "tests/gpu/out_of_core/test_algorithms.py::test_answers_are_those_of_the_graph_in_memory[cpu-undirected-given",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options1",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options2",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options3",
@@ -137,8 +136,8 @@ EMULATED = ("emulated", "shuffled")
 
 MANY_CASES = 4
 """Of a test of the engine with more cases on an emulated device, and of tests of programs, a
-sixteenth is run there; of the others enough cases for each value of each parameter. All cases run
-on ``cpu``, and on a CUDA device.
+sixteenth is run there; of the others enough cases for each value of each parameter. On ``cpu`` the
+default tier has so many of a test with as many cases or more; deep has the others.
 """
 
 
@@ -152,7 +151,14 @@ quotients) has every value among them.
 def mark(items: Sequence[pytest.Item]) -> None:
     """Gives each test the markers of its tiers."""
     chosen = set(items) - _of_other_seeds(items)
-    first = _every_other(_emulated_cases(chosen))
+    first = _every_other(_cases(chosen, emulated=True))
+    on_cpu = _cases(chosen, emulated=False).values()
+    combined = {
+        case
+        for cases in on_cpu
+        if len(cases) >= MANY_CASES
+        for case in set(cases).difference(_covering(cases))
+    }
     for item in items:
         is_emulated = _is_emulated(item)
         if item.nodeid.startswith(QUICK) and not is_emulated and "[reference" not in item.nodeid:
@@ -164,7 +170,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
             item.add_marker("compiler")
         is_one_of_many = hasattr(item, "callspec") and item not in first
         in_shards = item.nodeid.startswith("tests/gpu/sharded")
-        if item.nodeid.startswith(DEEP) or (is_emulated and (is_one_of_many or in_shards)):
+        is_left_out = is_emulated and (is_one_of_many or in_shards)
+        if item.nodeid.startswith(DEEP) or item in combined or is_left_out:
             item.add_marker("deep")
 
 
@@ -186,7 +193,7 @@ def beyond_the_sample(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     others = _of_other_seeds(items)
     return others | {
         case
-        for cases in _emulated_cases(set(items) - others).values()
+        for cases in _cases(set(items) - others, emulated=True).values()
         for case in set(cases).difference(_sample(cases))
     }
 
@@ -211,11 +218,14 @@ def _is_emulated(item: pytest.Item) -> bool:
     return item.nodeid.startswith("tests/gpu") and any(name in item.nodeid for name in EMULATED)
 
 
-def _emulated_cases(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Function]]:
-    """The cases on an emulated device of each test that has several, by its id without them."""
+def _cases(items: Iterable[pytest.Item], emulated: bool) -> dict[str, list[pytest.Function]]:
+    """The cases of each test of the engine that has several, on emulated devices or on others, by
+    its id without them.
+    """
     cases = defaultdict[str, list[pytest.Function]](list)
     for item in items:
-        if _is_emulated(item) and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        of_engine = item.nodeid.startswith("tests/gpu") and _is_emulated(item) == emulated
+        if of_engine and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             cases[item.nodeid.split("[")[0]].append(item)
     return cases
 
@@ -238,6 +248,11 @@ def _sample(cases: list[pytest.Function]) -> list[pytest.Function]:
     compiles = cases[0].nodeid.startswith("tests/gpu/programs")  # C++, for seconds a case
     if compiles or len(cases) > MANY_CASES:
         return sorted(cases, key=_number)[: -(-len(cases) // 16)]
+    return _covering(cases)
+
+
+def _covering(cases: list[pytest.Function]) -> list[pytest.Function]:
+    """Enough of them for each value of each parameter."""
     rest = sorted(cases, key=_number)
     values = {
         case: {(name, repr(value)) for name, value in case.callspec.params.items()} for case in rest
