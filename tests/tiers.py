@@ -79,10 +79,17 @@ DEEP = (
     "tests/gpu/personalized/test_many.py::test_the_default_costs",
     "tests/gpu/sharded/test_suite.py::test_two_workers",
     "tests/service/formats/test_real_edge_files.py",
-    # a minute of NVRTC
+    # a minute of NVRTC; in the default tier it compiles the small files
     "tests/kernels/test_compile.py::test_a_compiler_that_takes_too_much_is_ended[-d 120000",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[batch",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[fused-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[listed-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[perturb-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[push-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[rounds-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[sweep-sm",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[weighted",
+    "tests/kernels/test_compile.py::test_programs_compile[pagerank",
     # what benchmarks measure, and the papers' kernels, which the emulator compiles
     "tests/benchmarks/test_device_memory.py",
     "tests/benchmarks/test_papers.py::test_a_kernel_that_selects",
@@ -91,6 +98,8 @@ DEEP = (
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-kept-False",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-none",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[uniform",
+    "tests/gpu/generate/test_degrees.py::test_exponents_are_those",
+    "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options0",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options1",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options2",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options3",

@@ -66,7 +66,7 @@ def _any_batch(
 def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
     dangling: Dangling, directed: bool, backend: Backend, long: bool
 ) -> None:
-    examples = 100 if long else 8 if is_emulated(backend) else 12
+    examples = 100 if long else 6
 
     @given(seed=st.integers(0, 2**32 - 1), large=st.booleans(), removes=st.booleans())
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True)

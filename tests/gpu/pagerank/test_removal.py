@@ -138,7 +138,7 @@ def test_a_graph_that_turns_over_its_vertices_stays_bounded(backend: Backend) ->
     alive: list[int] = []
     free: list[int] = []
     held = 0
-    for step in range(150 if backend.name == "cpu" else 60):
+    for step in range(60):
         gone = alive[:20] if len(alive) >= 300 else []
         alive = alive[len(gone) :]
         free = sorted([*free, *gone])

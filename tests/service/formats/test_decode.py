@@ -232,7 +232,7 @@ def test_json_is_read_as_by_the_standard_library_or_refused(
     )
     faults = st.tuples(st.integers(0, 80), st.integers(0, 2), st.sampled_from(PIECES))
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     @given(documents, st.booleans(), st.sampled_from([None, 1]), st.none() | faults)
     def agree(
         document: dict[str, Any],

@@ -94,11 +94,11 @@ def test_damaged_files_are_refused() -> None:
 
 
 def test_a_file_that_decodes_to_too_much_is_refused() -> None:
-    zeros = np.zeros(1_000_000, np.int64)
+    zeros = np.zeros(200_000, np.int64)
     short = parquet(
         pa.table({"source": zeros, "target": zeros}), compression="zstd", use_dictionary=False
     )
-    repeated = pa.array(["x" * 1000]).take(pa.array(np.zeros(1_000_000, np.int64)))
+    repeated = pa.array(["x" * 1000]).take(pa.array(zeros[:10_000]))
     for body, kind in (
         (short, "integer"),
         (parquet(pa.table({"source": zeros, "target": zeros})), "integer"),

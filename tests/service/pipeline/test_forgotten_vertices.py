@@ -133,7 +133,7 @@ def test_a_removal_that_was_not_committed_follows_after_the_start(
 def test_a_graph_that_turns_over_its_vertices_stays_small(tmp_path: Path) -> None:
     sizes = []
     with working(tmp_path, window=FORGETTING) as pipeline:
-        for number in range(300):
+        for number in range(60):
             edges = [(f"v{number}-{n}", f"v{number}-{n + 1}", float(number)) for n in range(40)]
             send(pipeline, timed_batch(edges))
             sizes.append(writer_of(pipeline).keyed.keys.limit)

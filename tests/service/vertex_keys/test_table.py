@@ -37,7 +37,7 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
 ) -> None:
     arrow_type = ARROW_TYPES[kind]
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=75, deadline=None)
     @given(st.data())
     def agrees(data: st.DataObject) -> None:
         table = table_class(kind)

@@ -77,7 +77,7 @@ def test_any_sequence_of_steps_agrees_with_a_dictionary(
     def columns_of(rows: list[tuple[Any, ...]]) -> list[pa.Array]:
         return [pa.array(column, arrow_type) for column in zip(*rows, strict=True)]
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     @given(st.data())
     def agrees(data: st.DataObject) -> None:
         table, model = VertexTable(kind), Model()
