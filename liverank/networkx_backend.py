@@ -59,6 +59,15 @@ class Edges(NamedTuple):
         return 0.0 if exact else WEIGHT_ROUNDING
 
 
+class Asked(NamedTuple):
+    """The options of a call; `weight` is the attribute, None without."""
+
+    weight: str | None
+    damping: float
+    target_error: float
+    max_iterations: int
+
+
 class Graph:
     """A graph as the engine has it. It does not change, and threads may share it: they take turns
     with its engines.
@@ -77,7 +86,7 @@ class Graph:
         self.edges = edges
         self._directed = directed
         self._multigraph = multigraph
-        self._engines: dict[tuple[str | None, float, float, int], Engine] = {}
+        self._engines: dict[Asked, Engine] = {}
         self._turn = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,51 +110,37 @@ class Graph:
         with previous._turn:
             engines, previous._engines = previous._engines, {}
         for key, engine in engines.items():
-            before, now = previous.edges[key[0]], self.edges.get(key[0])
+            before, now = previous.edges[key.weight], self.edges.get(key.weight)
             if now is None or (before.weights is None) != (now.weights is None):
                 continue  # it needs another kind of engine
             engine.apply(self._difference(before, now))
             self._engines[key] = engine
 
-    def rank(
-        self,
-        weight: str | None,
-        damping: float,
-        target_error: float,
-        max_iterations: int,
-        seeds: Mapping[Any, float] | None,
-    ) -> Ranking:
+    def rank(self, asked: Asked, seeds: Mapping[Any, float] | None) -> Ranking:
         """The ranks with these options. The engines of the last KEPT_ENGINES options are kept."""
         from liverank_gpu import Engine, Options
 
-        key = weight, damping, target_error, max_iterations
         with self._turn:
-            engine = self._engines.pop(key, None)
+            engine = self._engines.pop(asked, None)
             if engine is None:
                 if len(self._engines) == KEPT_ENGINES:
                     del self._engines[next(iter(self._engines))]  # the least recently used
-                edges = self.edges[weight]
+                edges = self.edges[asked.weight]
                 options = Options(
-                    damping=damping,
-                    target_error=target_error,
-                    max_iterations=max_iterations,
+                    damping=asked.damping,
+                    target_error=asked.target_error,
+                    max_iterations=asked.max_iterations,
                     weighted=edges.weights is not None,
                     directed=self._directed,
                 )
                 engine = Engine(options, unconverged="ignore")
                 engine.apply(self._batch(edges, slice(None), edges.keys[:0]))
             found = rank(engine, self.nodes, seeds)
-            self._engines[key] = engine  # not if that failed: it may be in any state
+            self._engines[asked] = engine  # not if that failed: it may be in any state
             return found
 
     def refine(
-        self,
-        ranks: Ranks,
-        weight: str | None,
-        damping: float,
-        target_error: float,
-        max_iterations: int,
-        seeds: Mapping[Any, float] | None,
+        self, ranks: Ranks, asked: Asked, seeds: Mapping[Any, float] | None
     ) -> tuple[Ranks, float]:
         """Continues from ranks of rounded weights, by the power method x → F(x) with the weights in
         double precision, until a bound on the L1 error is at most `target_error`. Returns the ranks
@@ -154,7 +149,7 @@ class Graph:
         """
         import numpy as np
 
-        edges, size = self.edges[weight], len(self)
+        edges, size, damping = self.edges[asked.weight], len(self), asked.damping
         sources, targets, weights = edges.keys >> 32, edges.keys & 0xFFFF_FFFF, edges.weights
         assert weights is not None, "there are ranks of rounded weights"
         if not self._directed:
@@ -170,12 +165,12 @@ class Graph:
             restart /= restart.sum()
         strengths = np.bincount(sources, weights, size)
         shares, dangling = weights / strengths[sources], strengths == 0
-        for _ in range(max_iterations):
+        for _ in range(asked.max_iterations):
             before, lost = ranks, ranks[dangling].sum()
             ranks = np.bincount(targets, shares * before[sources], size) + lost * restart
             ranks = damping * ranks + (1 - damping) * restart
             error_bound = damping * float(np.abs(ranks - before).sum()) / (1 - damping)
-            if error_bound <= target_error:
+            if error_bound <= asked.target_error:
                 break
         return ranks, error_bound
 
@@ -237,11 +232,12 @@ def pagerank(
     # rounding changes each row of the walk by at most twice as much in L1
     rounding_error = 2 * G.edges[weight].rounding_error * alpha / (1 - alpha)
     target_error = min(2.0, max(tol, ROUNDING))
-    asked = max(target_error - rounding_error, target_error / 16, ROUNDING)
-    found = G.rank(weight, alpha, asked, max_iter, seeds)
+    of_engine = max(target_error - rounding_error, target_error / 16, ROUNDING)
+    asked = Asked(weight, alpha, of_engine, max_iter)
+    found = G.rank(asked, seeds)
     ranks, error_bound = found.ranks, found.error_bound + rounding_error
     if rounding_error and error_bound > target_error:
-        ranks, error_bound = G.refine(ranks, weight, alpha, target_error, max_iter, seeds)
+        ranks, error_bound = G.refine(ranks, asked._replace(target_error=target_error), seeds)
     if error_bound > max(tol * len(G), ROUNDING):
         raise nx.PowerIterationFailedConvergence(max_iter)
     return dict(zip(G.nodes, ranks.tolist(), strict=True))
