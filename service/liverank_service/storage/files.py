@@ -187,27 +187,20 @@ def _put_back(path: Path, temporary: Path, content: bytes | None) -> None:
     temporary.rename(path)
 
 
-def take_lock(data: Path) -> int:
-    """Locks the directory until the returned descriptor is closed. Raises StorageFailed."""
+@contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Holds the lock of a data directory. Raises StorageFailed."""
     try:
         descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StorageFailed(data, error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
             raise StorageFailed(data, "another server uses this data directory") from error
-        raise StorageFailed(data, error) from error
-    return descriptor
-
-
-@contextmanager
-def locked(data: Path) -> Iterator[None]:
-    """Holds the lock. Raises StorageFailed."""
-    descriptor = take_lock(data)
-    try:
+        except OSError as error:
+            raise StorageFailed(data, error) from error
         yield
     finally:
         os.close(descriptor)

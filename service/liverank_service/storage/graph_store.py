@@ -5,8 +5,7 @@
     DATA/programs.json               see liverank_service.storage.programs
     DATA/graphs/<name>/graph.json    the manifest: format version and options
     DATA/graphs/<name>/journal.db    see liverank_service.storage.layout; journal.head,
-                                     journal.replaying: liverank_service.storage.journal,
-                                     liverank_service.storage.journal
+                                     journal.replaying: liverank_service.storage.journal
     DATA/graphs/<name>/checkpoints   see liverank_service.storage.checkpoint
     DATA/graphs/<name>/watched.json  see liverank_service.storage.kept_files
     DATA/graphs/<name>/views.json   see liverank_service.storage.kept_files
@@ -23,10 +22,10 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import shutil
 import sqlite3
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,12 @@ from liverank_service.errors import StorageFailed
 from liverank_service.storage import journal
 from liverank_service.storage.files import (
     DIRECTORY_MODE,
+    locked,
     make_directory,
     rename_synced,
     storage_errors,
     storage_failure,
     sync_directory,
-    take_lock,
     write_synced,
 )
 from liverank_service.storage.journal import Journal
@@ -59,7 +58,7 @@ class GraphStore:
         self._data = data
         self._graphs = data / "graphs"
         self._numbers = itertools.count()
-        self._lock: int | None = None
+        self._lock = ExitStack()
 
     def open(self) -> None:
         """Creates the data directory if needed, locks it, and removes what a crash left incomplete.
@@ -68,7 +67,7 @@ class GraphStore:
         """
         with storage_errors(self._data):
             make_directory(self._graphs)
-        self._lock = take_lock(self._data)
+        self._lock.enter_context(locked(self._data))
         self._restrict()
         for leftover in self._graphs.glob(".*"):
             log.warning("%s was partly created or dropped: removed", leftover)
@@ -84,9 +83,7 @@ class GraphStore:
 
     def close(self) -> None:
         """Releases the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
     def directories(self) -> list[Path]:
         """Of all graphs, by name."""
