@@ -55,6 +55,7 @@ def run(
     suites: Suites,
     *,
     backends: bool = False,
+    backend: str = "cpu",
 ) -> None:
     """The command of a script: measures, prints the figures and writes their record.
 
@@ -64,7 +65,8 @@ def run(
               as ``str``, or ``Path | None`` if it is not required; ``folder``, of real graphs, has
               a place of its own. The name of a suite may
               be the first word of the command; else it is the first one
-    backends  whether it has the parameter `backend`
+    backends  whether it has the option `--backend`
+    backend   that of the record, without the option
     """
     words = sys.argv[1:]
     suite = words.pop(0) if words and words[0] in suites else next(iter(suites))
@@ -74,7 +76,7 @@ def run(
     for name, default in defaults.items():
         _add(options, f"--{name.replace('_', '-')}", default)
     given = vars(options.parse_args(words))
-    results, backend = given.pop("results"), given.get("backend", "cpu")
+    results, backend = given.pop("results"), given.get("backend", backend)
     given |= {"results": results, "backend": backend}
     taken = signature(measure).parameters
     if "results" not in taken:

@@ -74,23 +74,43 @@ class Graph:
     undirected: bool = False
 
 
-class EdgeCentric:
-    """Algorithms 1 and 2. An undirected graph has one pair for the two directions of an edge."""
+class Method:
+    """One of the paper's methods on a graph.
+
+    host  the arrays that are copied to the device
+    """
+
+    host: list[Array]
 
     def __init__(
         self, backend: Backend, load: Load, graph: Graph, dtype: type = np.float32
     ) -> None:
-        xp, value = backend.xp, "float" if dtype is np.float32 else "double"
-        kept = graph.sources < graph.targets if graph.undirected else slice(None)
-        pairs = xp.stack([graph.sources[kept], graph.targets[kept]], axis=1)
-        degree = xp.bincount(graph.sources, minlength=graph.vertices).astype(np.int32)
-        self.host = [backend.device.to_host(array) for array in (pairs, degree)]
         self.vertices, self.dtype = graph.vertices, dtype
-        self._minimum = load(f"set_minimum<{value}>")
-        self._add = load(f"edge_centric<{value}, {str(graph.undirected).lower()}>")
+        self._to_host, self._load = backend.device.to_host, load
+        self._value = "float" if dtype is np.float32 else "double"
+        self.prepare(backend.xp, graph)
+
+    def prepare(self, xp: Any, graph: Graph) -> None:
+        raise NotImplementedError
 
     def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
         """One iteration, from `old` to `new`."""
+        raise NotImplementedError
+
+
+class EdgeCentric(Method):
+    """Algorithms 1 and 2. An undirected graph has one pair for the two directions of an edge."""
+
+    def prepare(self, xp: Any, graph: Graph) -> None:
+        kept = graph.sources < graph.targets if graph.undirected else slice(None)
+        pairs = xp.stack([graph.sources[kept], graph.targets[kept]], axis=1)
+        degree = xp.bincount(graph.sources, minlength=graph.vertices).astype(np.int32)
+        self.host = [self._to_host(array) for array in (pairs, degree)]
+        self._minimum = self._load(f"set_minimum<{self._value}>")
+        undirected = str(graph.undirected).lower()
+        self._add = self._load(f"edge_centric<{self._value}, {undirected}>")
+
+    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
         pairs, degree = arrays
         nodes, damping = np.int32(self.vertices), self.dtype(DAMPING)
         self._minimum((BLOCKS,), (THREADS,), (nodes, self.dtype((1 - DAMPING) / nodes), new))
@@ -98,14 +118,10 @@ class EdgeCentric:
         self._add((BLOCKS,), (THREADS,), (*scalars, degree, pairs.reshape(-1), old, new))
 
 
-class NodeCentric:
+class NodeCentric(Method):
     """Algorithm 3. A directed graph needs the pointers of its out-lists too."""
 
-    def __init__(
-        self, backend: Backend, load: Load, graph: Graph, dtype: type = np.float32
-    ) -> None:
-        xp = backend.xp
-
+    def prepare(self, xp: Any, graph: Graph) -> None:
         def pointers(ends: Array) -> Array:
             ended = xp.cumsum(xp.bincount(ends, minlength=graph.vertices))
             return xp.concatenate([xp.zeros(1, np.int32), ended.astype(np.int32)])
@@ -114,23 +130,17 @@ class NodeCentric:
         arrays = [pointers(graph.targets), in_neighbours]
         if not graph.undirected:
             arrays.append(pointers(graph.sources))
-        self.host = [backend.device.to_host(array) for array in arrays]
-        self.vertices, self.dtype = graph.vertices, dtype
-        self._sum = load(f"node_centric<{'float' if dtype is np.float32 else 'double'}>")
+        self.host = [self._to_host(array) for array in arrays]
+        self._sum = self._load(f"node_centric<{self._value}>")
 
     def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
-        """One iteration, from `old` to `new`."""
         pointers, in_neighbours, *out_pointers = arrays
         lists = pointers, *(out_pointers or [pointers]), in_neighbours
         scalars = np.int32(self.vertices), self.dtype(DAMPING)
         self._sum((BLOCKS,), (THREADS,), (*scalars, *lists, old, new))
 
 
-Method = EdgeCentric | NodeCentric
-METHODS: dict[str, type[EdgeCentric | NodeCentric]] = {
-    "edge-centric": EdgeCentric,
-    "node-centric": NodeCentric,
-}
+METHODS: dict[str, type[Method]] = {"edge-centric": EdgeCentric, "node-centric": NodeCentric}
 
 
 def upload(backend: Backend, method: Method) -> tuple[list[Array], Array, Array]:
@@ -179,8 +189,8 @@ def by_kim(backend: Backend, load: Load, graph: Graph) -> Iterator[dict[str, Any
         held = partial(iterations, method, *upload(backend, method))
         yield {
             "method": name,
-            "with_transfers_ms": _median_ms(backend, whole),
-            "iterations_ms": _median_ms(backend, held),
+            "with_transfers_ms": _median(backend, whole)[0],
+            "iterations_ms": _median(backend, held)[0],
             "error": _short(error),
         }
 
@@ -210,7 +220,7 @@ def by_us(backend: Backend, graph: Graph) -> dict[str, Any]:
 
     engine = load()
     sweep_ten(engine)
-    alone = _median_ms(backend, partial(sweep_ten, engine))
+    alone, _ = _median(backend, partial(sweep_ten, engine))
     row: dict[str, Any] = {"method": f"liverank, {backend.name}", "iterations_ms": alone}
     if backend.name == "cuda":
         row["with_transfers_ms"] = _short(timed(backend.device, whole)[0])
@@ -264,13 +274,11 @@ def host_column(column: Array) -> NDArray[np.int64]:
     return host
 
 
-def _median_ms(backend: Backend, work: Callable[[], object]) -> float:
-    return _median(backend, work, REPEATS)[0]
-
-
-def _median(backend: Backend, work: Callable[[], Answer], repeats: int) -> tuple[float, Answer]:
+def _median(
+    backend: Backend, work: Callable[[], Answer], repeats: int | None = None
+) -> tuple[float, Answer]:
     """Of the milliseconds, and the last answer."""
-    milliseconds, answer = timed_median(backend.device, work, repeats)
+    milliseconds, answer = timed_median(backend.device, work, repeats or REPEATS)
     return _short(milliseconds), answer
 
 
@@ -313,28 +321,22 @@ def graphs(
     yield "6, sizes of the paper", Graph("attachment like cit-Patents", n, *attached)
 
 
-def main() -> None:
-    parser = harness.parser("Kim's edge-centric and node-centric methods")
-    parser.add_argument("data", type=Path, help="folder of real graphs")
-    parser.add_argument("--quick", action="store_true", help="a thousandth of the vertices")
-    parser.add_argument("--millions", type=int, nargs="*", choices=FIGURES, default=[*FIGURES])
-    arguments = parser.parse_args()
+def measured(folder: Path, shrink: int, millions: list[int]) -> Iterator[dict[str, Any]]:
+    """`shrink` divides the vertices; `millions` of them have the random graphs."""
     backend, cpu = backend_named("cuda"), backend_named("cpu")
     module = backend.xp.RawModule(
         code=SOURCE.read_text(), options=("-std=c++17",), name_expressions=NAMES
     )
-    rows = []
-    shrink = 1000 if arguments.quick else 1
-    for figure, graph in graphs(backend, arguments.data, shrink, arguments.millions):
+    for figure, graph in graphs(backend, folder, shrink, millions):
         facts = {"figure": figure, "graph": graph.name, "vertices": graph.vertices}
         facts["edges"] = len(graph.sources)
-        results = list(by_kim(backend, module.get_function, graph))
+        yield from (facts | row for row in by_kim(backend, module.get_function, graph))
         for each in (backend, cpu):
-            results += [by_us(each, graph), by_us_once(each, graph)]
-        rows += [facts | result for result in results]
-        print(rows[-len(results) :], flush=True)
-        harness.record("kim", "cuda", rows, arguments.results)
+            yield facts | by_us(each, graph)
+            yield facts | by_us_once(each, graph)
 
 
 if __name__ == "__main__":
-    main()
+    options = {"folder": Path, "shrink": 1, "millions": list(FIGURES)}
+    suites: harness.Suites = {"kim": (measured, options)}
+    harness.run(__doc__, suites, backend="cuda")

@@ -1,5 +1,5 @@
 """Personalized queries: alone, until places are proven, many at once, watched; and push against
-pull. And what it takes to prove the first places of the global ranks after a batch.
+pull.
 
 R-MAT is numbered by descending degree. Sources are drawn among the vertices with out-edges: from
 any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
@@ -10,27 +10,24 @@ service does; that is not part of the times, which run from the call to the answ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks import harness
-from benchmarks.inputs import Drawn, drawn_rmat, grid
+from benchmarks.inputs import Drawn, drawn_rmat
+from benchmarks.inputs import grid as grid_edges
 from benchmarks.timing import timed
-from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
-from liverank_service.queries.view import View
-from liverank_service.vertex_keys import VertexTable
 
 TARGET = 1e-6
 WATCHED, WATCHED_TARGET, BATCH = 100, 1e-4, 1_000
-MANY = 1_024
 FIRST = 10
 """Places that are to be proven."""
 TRACED = 7
@@ -109,10 +106,9 @@ class Bench:
         )
         return figures
 
-    def drawn(self, random: np.random.Generator, count: int, low: int = 1) -> list[int]:
-        """Distinct sources of out-degree `low` or more; below ten times `low` unless it is 1."""
-        high = np.inf if low == 1 else 10 * low
-        among = np.flatnonzero((self._degree >= low) & (self._degree < high))
+    def drawn(self, random: np.random.Generator, count: int) -> list[int]:
+        """Distinct sources with out-edges."""
+        among = np.flatnonzero(self._degree)
         return [int(v) for v in random.choice(among, min(count, len(among)), replace=False)]
 
 
@@ -141,28 +137,20 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
     ]
 
 
-def methods(bench: Bench, random: np.random.Generator, lows: Sequence[int]) -> list[Figures]:
-    """Each method by the source's degree, in turns; push only where it ends in reasonable time."""
+def methods(bench: Bench, random: np.random.Generator) -> list[Figures]:
+    """Each method in turns; push only where it ends in reasonable time."""
     rows = []
-    for low in lows:
-        for target in (0.1, TARGET):
-            sources = bench.drawn(random, 10, low)
-            if not sources:
-                continue
-            names = ["hybrid", "pull"]
-            if target > TARGET or "grid" in bench.name:
-                names.append("push")
-            kind = f"degree from {low}" if len(lows) > 1 else "any source"
-            rows += bench.rows(
-                *(
-                    (kind, [_query(v, method=n, target_error=target) for v in sources])
-                    for n in names
-                )
-            )
+    for target in (0.1, TARGET):
+        sources = bench.drawn(random, 10)
+        names = ["hybrid", "pull"]
+        if target > TARGET or "grid" in bench.name:
+            names.append("push")
+        of = {n: [_query(v, method=n, target_error=target) for v in sources] for n in names}
+        rows += bench.rows(*(("any source", queries) for queries in of.values()))
     return rows
 
 
-def many(bench: Bench, random: np.random.Generator, count: int) -> Figures:
+def together(bench: Bench, random: np.random.Generator, count: int) -> Figures:
     """Queries submitted together."""
     queries = [_query(v) for v in bench.drawn(random, count)]
     bench.engine.personalized_many(queries[:32])
@@ -217,44 +205,6 @@ def watched(bench: Bench, random: np.random.Generator, graph: Drawn, batches: in
     return figures
 
 
-def first_places(bench: Bench, graph: Drawn, batches: int) -> Figures:
-    """What it takes to prove which vertices have the first places of the global ranks, beyond the
-    update by a batch: as a read of them does, the first of its version; and by a recomputation that
-    goes on until they are proven, where the one after the batch before did too.
-    """
-    engine, device, keys = bench.engine, bench.backend.device, VertexTable("integer")
-    keys.assign(pa.array(np.arange(engine.id_limit)))
-
-    def read() -> bool:
-        counts = (engine.vertices, engine.edges, dict[str, int]())
-        view = View(1, 1, result.error_bound, *counts, ranks, keys.state)
-        return view.top(FIRST).settled_set
-
-    reads: list[tuple[float, bool]] = []
-    solves: list[tuple[float, bool]] = []
-    for _ in range(batches + 1):
-        engine.apply(EdgeBatch(*graph.draw(BATCH)))
-        result = engine.update()
-        ranks = engine.publish()
-        reads.append(timed(device, read))
-    for _ in range(batches + 1):
-        engine.apply(EdgeBatch(*graph.draw(BATCH)))
-        engine.update()
-        spent, settled = timed(device, lambda: engine.update(settle=FIRST, target="settled-set"))
-        solves.append((spent, bool(settled.settled_set)))
-    figures: Figures = {"graph": bench.name, "first": FIRST, "target_error": TARGET}
-    figures |= {"batch_size": BATCH, "batches": batches}
-    for name, seen in (("read", reads[1:]), ("recomputed", solves[1:])):
-        times = [milliseconds for milliseconds, _ in seen]
-        figures |= {
-            f"{name}_median_ms": float(np.median(times)),
-            f"{name}_largest_ms": max(times),
-            f"{name}_proven": float(np.mean([proven for _, proven in seen])),
-        }
-    print(f"first places: {figures}", flush=True)
-    return figures
-
-
 def trace(bench: Bench, source: int) -> list[Figures]:
     """What each iteration from one source costs as a push of all residuals, and as a sweep."""
     graph, pool = bench.engine.internals.graph, bench.engine.internals.queries.pool
@@ -287,38 +237,34 @@ def trace(bench: Bench, source: int) -> list[Figures]:
     return rows
 
 
-def main() -> None:
-    parser = harness.parser("personalized queries on R-MAT and a grid", backends=True)
-    parser.add_argument("--rmat", type=int, help="scale: log2 of the number of vertices")
-    parser.add_argument("--grid", type=int, help="side")
-    parser.add_argument("--sources", type=int, default=1_000)
-    parser.add_argument("--many", type=int, default=MANY)
-    parser.add_argument("--batches", type=int, default=20)
-    arguments = parser.parse_args()
-
-    backend = backend_named(arguments.backend)
+def measured(
+    backend: BackendName, rmat: int | None, grid: int | None, sources: int, many: int, batches: int
+) -> Iterator[tuple[str, Any]]:
+    """`rmat` is a scale, `grid` a side."""
+    chosen = backend_named(backend)
     for weighted in (False, True):
-        engine = Engine(Options(weighted=weighted), backend)
+        engine = Engine(Options(weighted=weighted), chosen)
         engine.warm_up()
         engine.warm_up_others()
-    xp = backend.xp
-    generator, random = np.random.default_rng(7), xp.random.default_rng(7)
-    figures: Figures = {"rows": []}
-    if arguments.grid:
-        bench = Bench(f"grid {arguments.grid}", backend, EdgeBatch(*grid(xp, arguments.grid)))
-        figures["rows"] += methods(bench, generator, (1,))
-        del bench
-    if arguments.rmat:
-        graph = drawn_rmat(xp, random, arguments.rmat, by_degree=True)
-        bench = Bench(f"R-MAT {arguments.rmat}", backend, graph.load)
-        figures["rows"] += singles(bench, generator, arguments.sources)
-        figures["rows"] += methods(bench, generator, (1, 10, 100, 1_000, 10_000))
-        figures["many"] = many(bench, generator, arguments.many)
-        figures["trace"] = trace(bench, bench.drawn(generator, 1, 10)[0])
-        figures["watched"] = watched(bench, generator, graph, arguments.batches)
-        figures["first_places"] = first_places(bench, graph, arguments.batches)
-    print(harness.record("personalized", arguments.backend, figures, arguments.results))
+    generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
+    rows: list[Figures] = []
+    if grid:
+        edges = grid_edges(chosen.xp, grid)
+        rows += methods(Bench(f"grid {grid}", chosen, EdgeBatch(*edges)), generator)
+        del edges
+    if rmat:
+        graph = drawn_rmat(chosen.xp, random, rmat, by_degree=True)
+        bench = Bench(f"R-MAT {rmat}", chosen, graph.load)
+        rows += singles(bench, generator, sources)
+        rows += methods(bench, generator)
+    yield "rows", rows
+    if rmat:
+        yield "many", together(bench, generator, many)
+        yield "trace", trace(bench, bench.drawn(generator, 1)[0])
+        yield "watched", watched(bench, generator, graph, batches)
 
 
 if __name__ == "__main__":
-    main()
+    options = {"rmat": int | None, "grid": int | None, "sources": 1_000, "many": 1_024}
+    suites: harness.Suites = {"personalized": (measured, options | {"batches": 20})}
+    harness.run(__doc__, suites, backends=True)
