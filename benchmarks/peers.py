@@ -21,7 +21,7 @@ processor time is used, which other processes do not lengthen by taking the core
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -33,6 +33,7 @@ from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX
 from benchmarks.networks import GRAPHS, read_graph
 from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
+from benchmarks.timing import loosest
 from liverank_gpu import BackendName, EdgeBatch, Engine, Options, generate
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
@@ -46,10 +47,11 @@ if not DATA.is_dir():
 REAL = ("cnr-2000", "npm")
 """Graphs of real links."""
 
+Times = tuple[float, float]
+"""Wall and processor seconds."""
+
 _REFERENCE_TARGET = 1e-12
 _CONFIRMED = 1e-10
-_LOOSEST = 16.0
-"""The engine's targets are tried downwards by halves from this many times the peer's error."""
 
 
 def distinct(name: str, vertices: int, sources: Ids, targets: Ids, xp: Any = np) -> Edges:
@@ -72,50 +74,28 @@ def edges_of(name: str) -> Edges:
     return distinct(name, batch.vertices, batch.insert_sources, batch.insert_targets)
 
 
-class EngineSolver:
-    """Solves from uniform ranks, each by an engine that was just loaded."""
-
-    def __init__(self, edges: Edges, backend: BackendName = "cpu") -> None:
-        self._backend = backend_named(backend)
-        self._batch = EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices)
-        self.iterations = 0
-
-    def loaded(self, target: float, backend: Backend | None = None) -> Engine:
-        """An engine that has not solved yet."""
-        options = Options(damping=DAMPING, target_error=target)
-        engine = Engine(options, backend or self._backend)
-        engine.apply(self._batch)
-        return engine
-
-    def prepared(self, target: float) -> Callable[[], None]:
-        """A solve of a graph that is loaded before this returns."""
-        engine = self.loaded(target)
-
-        def solve() -> None:
-            self.iterations = engine.update("auto").iterations
-
-        return solve
-
-    def ranks(self, target: float) -> Ranking:
-        """The ranks of one solve."""
-        engine = self.loaded(target)
-        engine.update("auto")
-        return engine.publish().to_numpy()
+def loaded(edges: Edges, backend: Backend, target: float) -> Engine:
+    """An engine that has not solved yet."""
+    engine = Engine(Options(damping=DAMPING, target_error=target), backend)
+    engine.apply(EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices))
+    return engine
 
 
-def _timed(solve: Callable[[], object]) -> tuple[float, float]:
-    """Wall and processor seconds."""
+def ranks(edges: Edges, backend: Backend, target: float) -> Ranking:
+    """Of one solve."""
+    engine = loaded(edges, backend, target)
+    engine.update("auto")
+    return engine.publish().to_numpy()
+
+
+def _timed(solve: Callable[[], Any]) -> tuple[Times, Any]:
+    """Wall and processor seconds, and the answer."""
     begin, begin_processor = perf_counter(), process_time()
-    solve()
-    return perf_counter() - begin, process_time() - begin_processor
+    answer = solve()
+    return (perf_counter() - begin, process_time() - begin_processor), answer
 
 
-def _clock_key(threads: int) -> str:
-    """Which of the seconds of `_summary` are compared."""
-    return "least_processor_seconds" if threads == 1 else "least_seconds"
-
-
-def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
+def _summary(times: list[Times]) -> dict[str, float]:
     return {
         "least_seconds": min(wall for wall, _ in times),
         "median_seconds": median(wall for wall, _ in times),
@@ -123,31 +103,20 @@ def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-@dataclass(slots=True)
-class Match:
-    """One peer at one tolerance, and the engine at a target of no larger error."""
-
-    peer: str
-    tolerance: float
-    solve: Solve
-    error: float
-    target: float
-    own_error: float
-    iterations: int = 0
-    times: list[tuple[float, float]] = field(default_factory=list)
-    own_times: list[tuple[float, float]] = field(default_factory=list)
-
-    def run(self, solver: EngineSolver) -> None:
-        """One round."""
-        self.times.append(_timed(lambda: self.solve(self.tolerance)))
-        self.own_times.append(_timed(solver.prepared(self.target)))
-        self.iterations = solver.iterations
+def _clock_key(threads: int) -> str:
+    """Which of the seconds of `_summary` are compared."""
+    return "least_processor_seconds" if threads == 1 else "least_seconds"
 
 
-def matched(edges: Edges, solver: EngineSolver, backend: BackendName, threads: int) -> list[Match]:
+def _error(found: Any, exact: Ranking) -> float:
+    on_host = found.get() if hasattr(found, "get") else found
+    return float(np.abs(on_host - exact).sum())
+
+
+def solves_of(
+    edges: Edges, backend: BackendName, threads: int
+) -> Iterator[tuple[str, float, Solve]]:
     """Every peer at each of its tolerances."""
-    exact = solver.ranks(_REFERENCE_TARGET)
-    matches = []
     for peer in PEERS[backend]:
         if not peer.installed or len(edges.sources) > peer.most_edges:
             why = "too many edges" if peer.installed else "not installed"
@@ -155,56 +124,47 @@ def matched(edges: Edges, solver: EngineSolver, backend: BackendName, threads: i
             continue
         solve = peer.prepare(edges, threads)
         for tolerance in peer.tolerances:
-            error = _error(solve(tolerance), exact)
-            if peer.name == "igraph" and error > _CONFIRMED:
-                raise SystemExit(f"igraph is off by {error} from the reference")
-            target = max(_LOOSEST * error, _REFERENCE_TARGET)
-            own_error = _error(solver.ranks(target), exact)
-            # rounding may leave a peer nearer to the reference than any other solve
-            while own_error > error and target > _REFERENCE_TARGET:
-                target = max(target / 2.0, _REFERENCE_TARGET)
-                own_error = _error(solver.ranks(target), exact)
-            matches.append(Match(peer.name, tolerance, solve, error, target, own_error))
-    return matches
-
-
-def _error(ranks: Any, exact: Ranking) -> float:
-    on_host = ranks.get() if hasattr(ranks, "get") else ranks
-    return float(np.abs(on_host - exact).sum())
+            yield peer.name, tolerance, solve
 
 
 def compared(
     edges: Edges, backend: BackendName, threads: int, rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for each peer and tolerance."""
-    solver = EngineSolver(edges, backend)
-    matches = matched(edges, solver, backend, threads)
+    """A row for each peer and tolerance, at a target of no larger error."""
+    chosen = backend_named(backend)
+    exact = ranks(edges, chosen, _REFERENCE_TARGET)
+    matches: list[tuple[Solve, dict[str, Any]]] = []
+    for peer, tolerance, solve in solves_of(edges, backend, threads):
+        error = _error(solve(tolerance), exact)
+        if peer == "igraph" and error > _CONFIRMED:
+            raise SystemExit(f"igraph is off by {error} from the reference")
+        target, own_error = loosest(
+            error, lambda target: _error(ranks(edges, chosen, target), exact), _REFERENCE_TARGET
+        )
+        facts: dict[str, Any] = {"peer": peer, "tolerance": tolerance, "error": error}
+        matches.append((solve, facts | {"own_target": target, "own_error": own_error}))
+    theirs: list[list[Times]] = [[] for _ in matches]
+    own: list[list[Times]] = [[] for _ in matches]
     for _ in range(rounds):
-        for match in matches:
-            match.run(solver)
+        for place, (solve, facts) in enumerate(matches):
+            theirs[place].append(_timed(partial(solve, facts["tolerance"]))[0])
+            engine = loaded(edges, chosen, facts["own_target"])
+            seconds, result = _timed(engine.update)
+            own[place].append(seconds)
+            facts["own_iterations"] = result.iterations
     key = _clock_key(threads)
-    for match in matches:
-        theirs, own = _summary(match.times), _summary(match.own_times)
+    for (_, facts), their_times, own_times in zip(matches, theirs, own, strict=True):
+        both = _summary(their_times), _summary(own_times)
         row = {
             "graph": edges.name,
             "vertices": edges.vertices,
             "edges": len(edges.sources),
-            "peer": match.peer,
-            "tolerance": match.tolerance,
-            "error": match.error,
-            "own_target": match.target,
-            "own_error": match.own_error,
-            "own_iterations": match.iterations,
-            "peer_times": theirs,
-            "own_times": own,
-            "times_as_fast": theirs[key] / own[key],
+            **facts,
+            "peer_times": both[0],
+            "own_times": both[1],
+            "times_as_fast": both[0][key] / both[1][key],
         }
-        print(
-            f"{edges.name:10} {match.peer:10} error {match.error:.1e}  {theirs[key]:7.3f} s"
-            f"   engine {match.own_error:.1e}  {own[key]:7.3f} s"
-            f"   {row['times_as_fast']:5.1f} times",
-            flush=True,
-        )
+        print(row, flush=True)
         yield row
 
 
@@ -215,15 +175,14 @@ def batches_of_ten(
     ranks.
     """
     edges = edges_of(f"grid-{side}")
-    solver = EngineSolver(edges, backend)
-    clock = process_time if threads == 1 else perf_counter
+    chosen, clock = backend_named(backend), process_time if threads == 1 else perf_counter
     generator = np.random.default_rng(7)
-    engine = solver.loaded(target)
+    engine = loaded(edges, chosen, target)
     engine.update("auto")
     small, whole = [], []
     for step in range(count):
         if step % max(1, count // 5) == 0:
-            whole.append(_timed(solver.prepared(target)))
+            whole.append(_timed(loaded(edges, chosen, target).update)[0])
         ends = generator.integers(0, edges.vertices, (2, 8))
         gone = generator.integers(0, len(edges.sources), 2)
         begin = clock()

@@ -18,6 +18,9 @@ from liverank_gpu.operations.graph import GraphUpdate
 _EXACT = 1e-11
 """Target of the solve that ranks are compared with."""
 
+LARGEST_TARGET = 2.0
+"""No two distributions are further apart."""
+
 Answer = TypeVar("Answer")
 
 
@@ -51,6 +54,21 @@ def in_turns(
             milliseconds, answers[name] = timed(device, work)
             times[name].append(milliseconds)
     return {name: (median(each[1:]), answers[name]) for name, each in times.items()}
+
+
+def loosest(
+    error: float, error_of: Callable[[float], float], least: float, factor: float = 16.0
+) -> tuple[float, float]:
+    """The first target whose error is at most this one, of `factor` times it and halves, and its
+    error; that of the least target if none is.
+    """
+    target = min(max(factor * error, least), LARGEST_TARGET)
+    found = error_of(target)
+    # rounding may leave another solve nearer to the reference than any of ours
+    while found > error and target > least:
+        target = max(target / 2.0, least)
+        found = error_of(target)
+    return target, found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.authors.theirs import Graph
-from benchmarks.timing import TimedEngine, timed
+from benchmarks.timing import TimedEngine, loosest, timed
 from liverank_gpu import EdgeBatch, Options
 from liverank_gpu.pagerank.sweeps import sweep_to_target
 from liverank_gpu.types import Dangling, Ranking
@@ -18,9 +18,6 @@ from liverank_gpu.types import Dangling, Ranking
 DAMPING = 0.85
 EXACT = 1e-11
 """Target of the ranks that others are compared with."""
-_LOOSEST = 16.0
-_LARGEST_TARGET = 2.0
-"""No two distributions are further apart."""
 
 _REPEATS = 3
 _MOST_SWEEPS = 500
@@ -35,17 +32,16 @@ class Run:
     error: float
 
 
-def at_most(error: float, run: Callable[[float], Run], loosest: float = _LOOSEST) -> dict[str, Any]:
-    """Ours at the first target whose error is at most this one, of `loosest` times it and halves;
-    a solve to EXACT if none is.
-    """
-    target = min(max(loosest * error, EXACT), _LARGEST_TARGET)
-    found = run(target)
-    # rounding may leave theirs nearer to the reference than any other solve
-    while found.error > error and target > EXACT:
-        target = max(target / 2.0, EXACT)
-        found = run(target)
-    runs = [found, *(run(target) for _ in range(_REPEATS - 1))]
+def at_most(error: float, run: Callable[[float], Run], factor: float = 16.0) -> dict[str, Any]:
+    """Ours at the loosest target whose error is at most this one: see benchmarks.timing.loosest."""
+    found: list[Run] = []
+
+    def error_of(target: float) -> float:
+        found.append(run(target))
+        return found[-1].error
+
+    target, _ = loosest(error, error_of, EXACT, factor)
+    runs = [found[-1], *(run(target) for _ in range(_REPEATS - 1))]
     return {
         "target_error": target,
         "ms": _short(median(each.ms for each in runs)),
