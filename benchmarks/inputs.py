@@ -15,7 +15,7 @@ import numpy as np
 from liverank_gpu import BackendName, EdgeBatch, generate
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import COUNTERS, Counts
 
 EDGES_PER_VERTEX = 16
@@ -115,11 +115,6 @@ class Drawn:
     def load(self) -> EdgeBatch:
         """All edges, in columns on the device."""
         return EdgeBatch(self.sources, self.targets, vertices=self.vertices)
-
-    def load_from_host(self, device: DeviceOperations) -> EdgeBatch:
-        """All edges, in columns on the host."""
-        columns = device.to_host(self.sources), device.to_host(self.targets)
-        return EdgeBatch(*columns, vertices=self.vertices)
 
     def batches(
         self, generator: np.random.Generator, size: int, to_host: Callable[[Array], Array]

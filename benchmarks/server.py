@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -119,15 +119,6 @@ class Server:
     @property
     def process_id(self) -> int:
         return self._process.pid
-
-    def thread_seconds(self) -> dict[int, tuple[float, float]]:
-        """Of each thread: how long it ran, and how long it waited for a core."""
-        seconds = {}
-        for file in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
-            with suppress(OSError):  # the thread has ended
-                ran, waited, _ = map(int, file.read_text().split())
-                seconds[int(file.parent.name)] = ran / 1e9, waited / 1e9
-        return seconds
 
     @property
     def resident_bytes(self) -> int:

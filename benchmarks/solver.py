@@ -1,6 +1,7 @@
 """Whole solves, single sweeps and batches on R-MAT and grids, at the size of the published figures.
 
-    python -m benchmarks.solver --backend cuda --scale 24 --sweep-scale 25 --grid 1024 4096
+    python -m benchmarks.solver --backend cuda --scale 24 --sweep-scale 25 --grid 4096
+    python -m benchmarks.solver residual --backend cuda --rmat 24 --grid 1024 4096
 
 The engine permutes vertices as it chooses. A solve is as in benchmarks.timing.Solve; rows "from the
 host to published" are a whole batch. Errors are L1 distances of the last ranks to a solve to 1e-11.
@@ -18,9 +19,10 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_grid, drawn_rmat, grid_target, rmat_target
-from benchmarks.timing import Solve, TimedEngine, timed
-from liverank_gpu import EdgeBatch, Engine, Options
+from benchmarks.timing import TimedEngine, timed
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
+from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.pagerank.sweeps import sweep_to_target
 
@@ -31,15 +33,14 @@ TARGETS = (1e-6, 2e-6, 1e-5)
 MOST_SWEEPS = 500
 BATCHES = 20
 
-RMAT_BATCHES, GRID_BATCH = (26, 263, 2_634, 26_342), 10
-"""Sizes of the batches in the record residual."""
+GRID_BATCH = 10
 
 Row = dict[str, Any]
 
 
 def row(what: str, bench: TimedEngine, milliseconds: list[float], **more: Any) -> Row:
     """A row of the record solver."""
-    found = {
+    return {
         "what": what,
         "edges": bench.engine.edges,
         "dangling": bench.engine.options.dangling,
@@ -47,8 +48,6 @@ def row(what: str, bench: TimedEngine, milliseconds: list[float], **more: Any) -
         "largest_ms": max(milliseconds),
         **more,
     }
-    print(found, flush=True)
-    return found
 
 
 def static(bench: TimedEngine) -> Iterator[Row]:
@@ -118,10 +117,13 @@ def sweeps(what: str, bench: TimedEngine) -> Iterator[Row]:
     yield row(f"{what}, of the ranks in float64", bench, times[2:])
 
 
-def followed(name: str, size: int, bench: TimedEngine, solves: list[Solve]) -> Row:
-    """A row of the record residual."""
+def followed(
+    name: str, size: int, bench: TimedEngine, batches: Iterator[EdgeBatch], count: int
+) -> Row:
+    """A row of the record residual: `count` batches, after ten that are not counted."""
+    solves = [bench.batch(next(batches)) for _ in range(10 + count)][10:]
     times = [solve.milliseconds for solve in solves]
-    found = {
+    return {
         "graph": name,
         "vertices": bench.engine.vertices,
         "edges": bench.engine.edges,
@@ -138,73 +140,75 @@ def followed(name: str, size: int, bench: TimedEngine, solves: list[Solve]) -> R
         "converged": all(solve.converged for solve in solves),
         "last_error": bench.error(),
     }
-    print(found, flush=True)
-    return found
 
 
-def main() -> None:
-    parser = harness.parser("whole solves, single sweeps and batches", backends=True)
-    parser.add_argument("--scale", type=int, default=16)
-    parser.add_argument("--sweep-scale", type=int, default=17)
-    parser.add_argument("--grid", type=int, nargs="+", default=[512], help="sides")
-    parser.add_argument("--batches", type=int, default=100, help="of the record residual")
-    arguments = parser.parse_args()
-    backend, scale = backend_named(arguments.backend), arguments.scale
-    xp, to_host = backend.xp, backend.device.to_host
-    generator, random = np.random.default_rng(7), xp.random.default_rng(7)
-    solves: list[Row] = []
-    follows: list[Row] = []
-    Engine(backend=backend).warm_up()
+def loaded(backend: Backend, graph: Drawn, **options: Any) -> TimedEngine:
+    bench = TimedEngine(Options(**options), backend)
+    bench.batch(graph.load)
+    return bench
 
-    def loaded(graph: Drawn, **options: Any) -> TimedEngine:
-        bench = TimedEngine(Options(**options), backend)
-        bench.batch(graph.load)
-        return bench
 
-    def follow(name: str, graph: Drawn, bench: TimedEngine, size: int) -> None:
-        batches = graph.batches(generator, size, to_host)
-        found = [bench.batch(next(batches)) for _ in range(10 + arguments.batches)]
-        follows.append(followed(name, size, bench, found[10:]))
-
-    name, graph = f"R-MAT {scale}", drawn_rmat(xp, random, scale)
-    bench = loaded(graph, dangling="self-loop")
-    solves += static(bench)
+def solver(backend: BackendName, scale: int, sweep_scale: int, grid: int) -> Iterator[Row]:
+    """`grid` is a side."""
+    chosen = backend_named(backend)
+    to_host = chosen.device.to_host
+    generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
+    name, graph = f"R-MAT {scale}", drawn_rmat(chosen.xp, random, scale)
+    bench = loaded(chosen, graph, dangling="self-loop")
+    yield from static(bench)
     for target in TARGETS:
         bench.set_target(target)
         for fraction in FRACTIONS:
             batches = graph.batches(generator, round(fraction * bench.engine.edges), to_host)
-            solves.append(stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches))
+            yield stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches)
     bench.set_target(Options().target_error)
     batches = graph.batches(generator, round(1e-4 * bench.engine.edges), to_host)
     for strategy in ("dynamic-frontier", "dynamic-frontier-prune", "naive-dynamic"):
-        solves.append(stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy))
+        yield stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy)
     del bench
-    bench = loaded(graph)
-    solves += static(bench)
+    bench = loaded(chosen, graph)
+    yield from static(bench)
     batches = graph.batches(generator, 1000, to_host)
-    solves.append(whole(f"{name}, 1,000 edges from the host to published", bench, batches))
+    yield whole(f"{name}, 1,000 edges from the host to published", bench, batches)
     del bench, graph, batches
 
-    bench = loaded(drawn_rmat(xp, random, arguments.sweep_scale))
-    solves += sweeps(f"R-MAT {arguments.sweep_scale}, one sweep", bench)
+    bench = loaded(chosen, drawn_rmat(chosen.xp, random, sweep_scale))
+    yield from sweeps(f"R-MAT {sweep_scale}, one sweep", bench)
     del bench
 
-    for side in arguments.grid:
-        name, graph = f"grid {side}", drawn_grid(xp, random, side)
-        bench = loaded(graph, target_error=grid_target(side))
-        follow(name, graph, bench, GRID_BATCH)
-        batches = graph.batches(generator, GRID_BATCH, to_host)
-        solves.append(stream(f"{name}, 10 edges", bench, batches))
-        solves.append(whole(f"{name}, 10 edges from the host to published", bench, batches))
-        del bench, graph, batches
+    name, graph = f"grid {grid}", drawn_grid(chosen.xp, random, grid)
+    bench = loaded(chosen, graph, target_error=grid_target(grid))
+    batches = graph.batches(generator, GRID_BATCH, to_host)
+    yield stream(f"{name}, 10 edges", bench, batches)
+    yield whole(f"{name}, 10 edges from the host to published", bench, batches)
 
-    name, graph = f"R-MAT {scale}", drawn_rmat(xp, random, scale, by_degree=True)
-    bench = loaded(graph, target_error=rmat_target(scale))
-    for size in RMAT_BATCHES:
-        follow(name, graph, bench, size)
-    for suite, rows in (("solver", solves), ("residual", follows)):
-        print(harness.record(suite, arguments.backend, rows, arguments.results))
+
+def residual(
+    backend: BackendName, rmat: list[int], grid: list[int], sizes: list[int], batches: int
+) -> Iterator[Row]:
+    """`rmat` are scales, whose batches have these `sizes`, and `grid` sides."""
+    chosen = backend_named(backend)
+    generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
+    Engine(backend=chosen).warm_up()
+    for scale in rmat:
+        graph = drawn_rmat(chosen.xp, random, scale, by_degree=True)
+        bench = loaded(chosen, graph, target_error=rmat_target(scale))
+        for size in sizes:
+            drawn = graph.batches(generator, size, chosen.device.to_host)
+            yield followed(f"R-MAT {scale}", size, bench, drawn, batches)
+        del graph, bench, drawn
+    for side in grid:
+        graph = drawn_grid(chosen.xp, random, side)
+        bench = loaded(chosen, graph, target_error=grid_target(side))
+        drawn = graph.batches(generator, GRID_BATCH, chosen.device.to_host)
+        yield followed(f"grid {side}", GRID_BATCH, bench, drawn, batches)
+        del graph, bench, drawn
 
 
 if __name__ == "__main__":
-    main()
+    sizes = {"sizes": [26, 263, 2_634, 26_342], "batches": 100}
+    suites: harness.Suites = {
+        "solver": (solver, {"scale": 16, "sweep_scale": 17, "grid": 512}),
+        "residual": (residual, {"rmat": [16], "grid": [512], **sizes}),
+    }
+    harness.run(__doc__, suites, backends=True)

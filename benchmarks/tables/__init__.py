@@ -31,7 +31,6 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
-    "crash": service.crash,
     "cuppa": papers.cuppa,
     "device-memory": engine.device_memory,
     "durability": figures_and_values,

@@ -8,7 +8,6 @@ from functools import partial
 from benchmarks.tables.common import (
     Record,
     Row,
-    figures_and_values,
     heading,
     table,
     two_commits,
@@ -184,18 +183,6 @@ def _answers(by_status: dict[str, int]) -> str:
 
 def _note(figures: Row) -> str:
     return f" {figures['note']}." if figures["note"] else ""
-
-
-def crash(document: Record) -> str:
-    """The figures of a run of kills; for the kills by point, their range."""
-    figures: Row = {}
-    for name, value in document["figures"].items():
-        figures[name] = value
-        if name.startswith("kills at named"):
-            counts = document["figures"]["kills by point"].values()
-            figures[f"each of the {len(counts)} points"] = f"{min(counts)} to {max(counts)} kills"
-    del figures["kills by point"]
-    return figures_and_values({"figures": figures})
 
 
 def mutation(document: Record) -> str:
