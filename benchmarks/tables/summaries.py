@@ -415,12 +415,8 @@ def cuppa() -> str:
         f"figure | theirs, GeForce GTX 1080 | ours, {place(document)}",
         "{figure} | {theirs} | {ours}",
         (
-            {
-                "figure": figure,
-                "theirs": theirs,
-                "ours": ours(found) if name in found else missing,
-            }
-            for figure, theirs, name, ours in _CUPPA
+            {"figure": figure, "theirs": theirs, "ours": ours(found) if name in found else missing}
+            for figure, (theirs, name, ours) in _CUPPA.items()
         ),
     )
     return below(f"cuppa-{document['backend']}", shown=shown, places=False)
@@ -450,14 +446,12 @@ def _by_probability(found: Row) -> str:
     return ", ".join(f"{times[p] / times[0.5]:.2g}" for p in (0.0, 1e-5, 1.0))
 
 
-def _by_edges(found: Row) -> str:
-    rows = (only(found["largest queue"], edges_per_vertex=d, probability=0.0) for d in (64, 4096))
-    return ", ".join(f"{row['largest_queue']:,}" for row in rows)
+def _queues(name: str, by: str, places: Iterable[int], **having: float) -> Callable[[Row], str]:
+    def text(found: Row) -> str:
+        rows = (only(found[name], **{by: place}, **having) for place in places)
+        return ", ".join(f"{row['largest_queue']:,}" for row in rows)
 
-
-def _by_round(found: Row) -> str:
-    rows = (only(found["queue by round"], round=place) for place in (1, 10, 100))
-    return ", ".join(f"{row['largest_queue']:,}" for row in rows)
+    return text
 
 
 def _fastest_block(found: Row) -> str:
@@ -465,60 +459,48 @@ def _fastest_block(found: Row) -> str:
     return f"{row['threads']:,}"
 
 
-_CUPPA: tuple[tuple[str, str, str, Callable[[Row], str]], ...] = (
-    (
-        "10: cuPPA-Dynamic, d = 4, p = 1/2",
+_D, _N = "edges_per_vertex", "vertices by probability"
+_QUEUES = "8: largest queue of 1,280 vertices, p = 0, d = 64 and 4,096"
+_HASH = "cuPPA-Hash, their later one (2019), on four Tesla P100"
+_RATIOS = "14: time over that of p = 1/2, for p = 0, 1e-5 and 1"
+_CUPPA: dict[str, tuple[str, str, Callable[[Row], str]]] = {
+    "10: cuPPA-Dynamic, d = 4, p = 1/2": (
         "1.48 s for 1,000,000,000 edges",
         "models",
         _drawn_by("SRRP, dynamic"),
     ),
-    ("10: SRRP with fixed segments", "not in the text", "models", _drawn_by("SRRP, fixed")),
-    ("10: RRP", "not in the text", "models", _drawn_by("RRP")),
-    ("10: our own generator", "another algorithm", "models", _drawn_by("liverank")),
-    (
-        "cuPPA-Hash, their later one (2019), on four Tesla P100",
+    "10: SRRP with fixed segments": ("not in the text", "models", _drawn_by("SRRP, fixed")),
+    "10: RRP": ("not in the text", "models", _drawn_by("RRP")),
+    "10: our own generator": ("another algorithm", "models", _drawn_by("liverank")),
+    _HASH: (
         "less than 7 s for 16,000,000,000 edges",
         "largest graph",
         _drawn_by("liverank", "largest graph"),
     ),
-    (
-        "3: exponent (ours: degrees ≥ 4)",
+    "3: exponent (ours: degrees ≥ 4)": (
         "2.7",
         "models",
         lambda found: f"{found['models'][-1]['exponent']:.2f}",
     ),
-    (
-        "8: largest queue of 1,280 vertices, p = 0, d = 64 and 4,096",
+    _QUEUES: (
         "d up to 64, then less",
         "largest queue",
-        _by_edges,
+        _queues("largest queue", _D, (64, 4096), probability=0.0),
     ),
-    (
-        "9: largest queue in rounds 1, 10 and 100",
+    "9: largest queue in rounds 1, 10 and 100": (
         '"decreases dramatically"',
         "queue by round",
-        _by_round,
+        _queues("queue by round", "round", (1, 10, 100)),
     ),
-    (
-        "11: 8 times the vertices, p = 1/2",
-        "linear",
-        "vertices by probability",
-        _growth("vertices by probability", "vertices", 8),
-    ),
-    (
-        "13: 128 times the edges of a vertex, p = 1/2",
+    "11: 8 times the vertices, p = 1/2": ("linear", _N, _growth(_N, "vertices", 8)),
+    "13: 128 times the edges of a vertex, p = 1/2": (
         '"almost linearly"',
         "edges of a vertex",
-        _growth("edges of a vertex", "edges_per_vertex", 128),
+        _growth("edges of a vertex", _D, 128),
     ),
-    (
-        "14: time over that of p = 1/2, for p = 0, 1e-5 and 1",
-        "largest at 0, much less at 1e-5",
-        "probability",
-        _by_probability,
-    ),
-    ("15: fastest threads of a block", "512", "threads of a block", _fastest_block),
-)
+    _RATIOS: ("largest at 0, much less at 1e-5", "probability", _by_probability),
+    "15: fastest threads of a block": ("512", "threads of a block", _fastest_block),
+}
 """By figure: what the text says, the figures of ours, and how they are shown."""
 
 

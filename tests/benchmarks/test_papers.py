@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks import harness, kim, plots, sahu, sahu_programs, sigps, tables, wang
+from benchmarks import harness, kim, plots, programs, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
 from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
@@ -147,12 +147,12 @@ def test_programs_are_measured_beside_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIVERANK_COMMIT", "test")
-    monkeypatch.setattr(sigps, "VERTICES", (100, 200))
-    arguments = ["--scale", "8", "--rounds", "1", "--results", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", [str(Path(sigps.__file__)), *arguments])
-    sigps.main()
+    monkeypatch.setattr(programs, "VERTICES", (100, 200))
+    arguments = ["sigps", "--scale", "8", "--rounds", "1", "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", [str(Path(programs.__file__)), *arguments])
+    programs.main()
     document = json.loads((tmp_path / "sigps-cpu.json").read_text())
-    assert [row["program"] for row in document["figures"]["speed-up"]] == [*sigps.PROGRAMS] * 2
+    assert [row["program"] for row in document["figures"]["speed-up"]] == [*programs.OF_THESIS] * 2
     assert tables.TABLES["sigps"](document).count("\n| ") == 2 + 6 + 1 + 2
 
 
