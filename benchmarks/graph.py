@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, shuffled_rmat
+from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, random_batches, shuffled_rmat
 from benchmarks.timing import in_turns, timed
 from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 
 SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
@@ -44,32 +43,22 @@ Named = Iterator[tuple[str, Any]]
 
 
 class Stream:
-    """Batches for a graph of these edges, int32[m] on the device."""
+    """Batches for a graph of these edges, on the device."""
 
-    def __init__(self, backend: Backend, sources: Array, targets: Array, vertices: int) -> None:
-        self._backend, self._sources, self._targets = backend, sources, targets
-        self._vertices = vertices
-        self._generator = np.random.Generator(np.random.Philox(7))
+    def __init__(self, first: EdgeBatch) -> None:
+        self._first, self._generator = first, np.random.Generator(np.random.Philox(7))
 
     def host_batches(self, size: int, count: int) -> list[EdgeBatch]:
         """`count` batches in columns on the host."""
-        device, generator = self._backend.device, self._generator
-        deletions = size // 5
-        chosen = device.to_device(generator.integers(0, len(self._sources), count * deletions))
-        gone = [
-            device.to_host(ids[chosen]).astype(np.int64).reshape(count, deletions)
-            for ids in (self._sources, self._targets)
-        ]
-        new = generator.integers(0, self._vertices, (2, count, size - deletions))
-        return [EdgeBatch(new[0, i], new[1, i], gone[0][i], gone[1][i]) for i in range(count)]
+        return random_batches(self._first, size, count, self._generator)
 
-    def device_batch(self, size: int) -> EdgeBatch:
+    def device_batch(self, xp: Any, size: int) -> EdgeBatch:
         """One batch in columns on the device."""
-        xp, deletions = self._backend.xp, size // 5
+        first, deletions = self._first, size // 5
         draw = xp.random.default_rng(int(self._generator.integers(1 << 32))).integers
-        chosen = draw(0, len(self._sources), deletions)
-        new = [draw(0, self._vertices, size - deletions).astype(np.int32) for _ in range(2)]
-        return EdgeBatch(new[0], new[1], self._sources[chosen], self._targets[chosen])
+        chosen = draw(0, len(first.insert_sources), deletions)
+        new = [draw(0, first.vertices, size - deletions).astype(np.int32) for _ in range(2)]
+        return EdgeBatch(new[0], new[1], first.insert_sources[chosen], first.insert_targets[chosen])
 
 
 def spread(milliseconds: list[float]) -> dict[str, float]:
@@ -118,7 +107,7 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stre
         figures["peak_bytes_per_edge_beside_columns"] = round(peak / edges, 3)
         figures["peak_bytes_per_edge_with_columns"] = round(peak / edges + 8, 3)
         pool.free_all_blocks()
-    return graph, Stream(backend, sources, targets, 1 << scale), figures
+    return graph, Stream(batch), figures
 
 
 def plain(backend: BackendName, scale: int, long: bool) -> Named:
@@ -146,7 +135,7 @@ def plain(backend: BackendName, scale: int, long: bool) -> Named:
         pause, _ = timed(chosen.device, lambda: graph.incoming.pack(NO_CHANGES))
         yield "packing one direction, ms", round(pause, 3)
     if backend == "cuda":
-        batches = [stream.device_batch(LARGE) for _ in range(6)]
+        batches = [stream.device_batch(chosen.xp, LARGE) for _ in range(6)]
         times = [timed(chosen.device, partial(graph.apply, batch))[0] for batch in batches]
         yield "batch of 10,000,000, ms", [round(time, 2) for time in times]
         yield "updates a second", round(1e3 * LARGE / float(np.median(times)))
@@ -189,7 +178,7 @@ def weighted(backend: BackendName, scale: int) -> Named:
         mutate(kind)
         engines[kind].update()
 
-    stream = Stream(chosen, sources, targets, vertices)
+    stream = Stream(EdgeBatch(sources, targets, vertices=vertices))
     for name, work in (
         ("quantize and sweep, ms", sweep),
         ("residual, ms", residual),

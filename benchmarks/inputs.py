@@ -134,6 +134,23 @@ class Drawn:
             )
 
 
+def random_batches(
+    first: EdgeBatch, size: int, count: int, generator: np.random.Generator
+) -> list[EdgeBatch]:
+    """Batches on the host for a graph of these edges: insertions between vertices drawn uniformly,
+    and deletions of edges drawn uniformly.
+    """
+    deletions = size - size * 4 // 5
+    new = generator.integers(0, first.vertices, (2, count, size - deletions))
+    chosen = generator.integers(0, len(first.insert_sources), (count, deletions))
+    gone = []
+    for column in (first.insert_sources, first.insert_targets):
+        taken: Any = column[chosen.ravel()]
+        host = taken.get() if hasattr(taken, "get") else taken
+        gone.append(host.astype(np.int64).reshape(count, deletions))
+    return [EdgeBatch(new[0, i], new[1, i], gone[0][i], gone[1][i]) for i in range(count)]
+
+
 def drawn_rmat(xp: Any, random: Any, scale: int, *, by_degree: bool = False) -> Drawn:
     """R-MAT; `by_degree` numbers its vertices by descending out-degree."""
     vertices = 1 << scale

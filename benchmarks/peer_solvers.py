@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -120,47 +121,54 @@ def networkx_solver(edges: Edges, threads: int) -> Solve:  # noqa: ARG001
     return solve
 
 
-def power_iteration(transpose: Any, degree: Any, arrays: Any, tolerance: float) -> Any:
-    """Until the ranks move by at most the tolerance in L1.
+def power_iteration(
+    transpose: Any,
+    degree: Any,
+    arrays: Any,
+    tolerance: float,
+    *,
+    largest: bool = False,
+    most: int = 1 << 30,
+) -> Any:
+    """Until the ranks move by at most the tolerance in L1, or the largest of them does.
 
     transpose  a sparse matrix of ones, row v has the in-neighbours of v
     degree     float64[n], out-degrees
     arrays     the module of the arrays: NumPy or CuPy
+    most       iterations
     """
     size = len(degree)
-    dangling, divisor = degree == 0, arrays.maximum(degree, 1.0)
+    dangling, divisor = arrays.flatnonzero(degree == 0), arrays.maximum(degree, 1.0)
     ranks = arrays.full(size, 1.0 / size)
-    change = 1.0
-    while change > tolerance:
-        teleport = (1.0 - DAMPING + DAMPING * ranks[dangling].sum()) / size
+    for _ in range(most):
+        mass = float(ranks[dangling].sum()) if len(dangling) else 0.0
+        teleport = (1.0 - DAMPING + DAMPING * mass) / size
         following = transpose @ (DAMPING * ranks / divisor) + teleport
-        change = float(arrays.abs(following - ranks).sum())
+        moved = arrays.abs(following - ranks)
         ranks = following
-    return ranks / ranks.sum()
+        if float(moved.max() if largest else moved.sum()) <= tolerance:
+            break
+    return ranks if largest else ranks / ranks.sum()
+
+
+def sparse_solver(edges: Edges, arrays: Any, **options: Any) -> Solve:
+    """Sparse matrix by vector: by SciPy on one core, or by cuSPARSE through CuPy."""
+    sparse = import_module("scipy.sparse" if arrays is np else "cupyx.scipy.sparse")
+    sources, targets = (arrays.asarray(ids, np.int32) for ids in (edges.sources, edges.targets))
+    entries = (arrays.ones(len(edges.sources)), (targets, sources))
+    transpose = sparse.csr_matrix(entries, shape=(edges.vertices, edges.vertices))
+    degree = arrays.bincount(sources, minlength=edges.vertices).astype(np.float64)
+    return partial(power_iteration, transpose, degree, arrays, **options)
 
 
 def scipy_solver(edges: Edges, threads: int) -> Solve:  # noqa: ARG001
-    """Sparse matrix by vector on one core."""
-    from scipy.sparse import csr_matrix
-
-    entries = (np.ones(len(edges.sources)), (edges.targets, edges.sources))
-    transpose = csr_matrix(entries, (edges.vertices, edges.vertices))
-    degree = np.bincount(edges.sources, minlength=edges.vertices).astype(np.float64)
-    return partial(power_iteration, transpose, degree, np)
+    return sparse_solver(edges, np)
 
 
 def cusparse_solver(edges: Edges, threads: int) -> Solve:  # noqa: ARG001
-    """Sparse matrix by vector, by cuSPARSE through CuPy."""
     import cupy
-    from cupyx.scipy.sparse import csr_matrix
 
-    sources, targets = (
-        cupy.asarray(ids.astype(np.int32)) for ids in (edges.sources, edges.targets)
-    )
-    entries = (cupy.ones(len(edges.sources)), (targets, sources))
-    transpose = csr_matrix(entries, (edges.vertices, edges.vertices))
-    degree = cupy.bincount(sources, minlength=edges.vertices).astype(np.float64)
-    return partial(power_iteration, transpose, degree, cupy)
+    return sparse_solver(edges, cupy)
 
 
 def cugraph_solver(edges: Edges, threads: int) -> Solve:  # noqa: ARG001

@@ -28,7 +28,7 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import GENERATED, generated
+from benchmarks.inputs import GENERATED, generated, random_batches
 from benchmarks.networks import GRAPHS, NETWORKS, read_graph, read_network
 from benchmarks.sahu_programs import partitions, programs
 from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options
@@ -105,22 +105,11 @@ def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -
         first = read_graph(folder / GRAPHS[name])
     else:
         first = generated(name, sizes.scale, backend)
-    return Stream("4, 5", name, first, _random_batches(first, sizes))
-
-
-def _random_batches(first: EdgeBatch, sizes: Sizes) -> dict[float, list[EdgeBatch]]:
-    generator = np.random.default_rng(1)
-    edges = len(first.insert_sources)
-    batches: dict[float, list[EdgeBatch]] = {}
+    generator, batches = np.random.default_rng(1), {}
     for fraction in sizes.random_fractions:
-        size = max(5, round(fraction * edges))
-        batches[fraction] = []
-        for _ in range(sizes.random_batches):
-            sources, targets = generator.integers(0, first.vertices, (2, size * 4 // 5))
-            gone = generator.integers(0, edges, size - size * 4 // 5)
-            deleted = first.insert_sources[gone], first.insert_targets[gone]
-            batches[fraction].append(EdgeBatch(sources, targets, *deleted))
-    return batches
+        size = max(5, round(fraction * len(first.insert_sources)))
+        batches[fraction] = random_batches(first, size, sizes.random_batches, generator)
+    return Stream("4, 5", name, first, batches)
 
 
 def _replay(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver
+from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver, sparse_solver
 from benchmarks.peers import distinct
 from benchmarks.timing import timed
 from liverank_gpu import EdgeBatch, Engine, Options
@@ -197,20 +197,5 @@ def _others(edges: Edges, backend: Backend) -> Iterator[tuple[str, Solve]]:
 
 def _power_iteration(edges: Edges, xp: Any, tolerance: float) -> Callable[[], Any]:
     """The published Static by a sparse product, on a graph without dangling vertices."""
-    sparse = import_module("scipy.sparse" if xp is np else "cupyx.scipy.sparse")
-    size, damping, most = edges.vertices, Options().damping, Options().max_iterations
-    columns = (xp.asarray(edges.targets, np.int32), xp.asarray(edges.sources, np.int32))
-    transpose = sparse.csr_matrix((xp.ones(len(edges.sources)), columns), shape=(size, size))
-    weights = damping / xp.bincount(columns[1], minlength=size)
-
-    def solve() -> Any:
-        ranks = xp.full(size, 1.0 / size)
-        for _ in range(most):
-            following = transpose @ (ranks * weights) + (1.0 - damping) / size
-            change = float(xp.abs(following - ranks).max())
-            ranks = following
-            if change <= tolerance:
-                break
-        return ranks
-
-    return solve
+    solve = sparse_solver(edges, xp, largest=True, most=Options().max_iterations)
+    return partial(solve, tolerance)

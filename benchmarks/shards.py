@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
+from benchmarks.inputs import EDGES_PER_VERTEX, random_batches, shuffled_rmat
 from liverank_gpu import (
     BackendName,
     Change,
@@ -43,25 +43,10 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 
-_INSERTED, _DELETED = 800, 200
+_SIZE = 1000
 """Of a batch."""
 
 Batches = list[EdgeBatch]
-
-
-def changes(loaded: EdgeBatch, count: int) -> Batches:
-    """So many batches.
-
-    loaded  some edges of the graph, of which they delete
-    """
-    generator, batches = np.random.default_rng(7), []
-    ends = (loaded.insert_sources, loaded.insert_targets)
-    for _ in range(count):
-        inserted = generator.integers(0, loaded.vertices, (2, _INSERTED))
-        at = generator.integers(0, len(ends[0]), _DELETED).tolist()
-        deleted = [np.array([int(column[i]) for i in at]) for column in ends]
-        batches.append(EdgeBatch(*inserted, *deleted))
-    return batches
 
 
 # ---- in one run ----
@@ -88,8 +73,8 @@ class Task:
         return EdgeBatch(*columns, vertices=1 << self.scale)
 
     def changes(self, loaded: EdgeBatch) -> Batches:
-        """One more than are counted."""
-        return changes(loaded, self.batches + 1)
+        """Batches, one more than are counted, which delete some of these edges of the graph."""
+        return random_batches(loaded, _SIZE, self.batches + 1, np.random.default_rng(7))
 
 
 def measure(
@@ -254,7 +239,7 @@ def drawn(backend: Backend, scale: int, batches: int) -> tuple[EdgeBatch, Batche
     columns = shuffled_rmat(backend, scale, EDGES_PER_VERTEX << scale)
     sources, targets = map(backend.device.to_host, columns)
     load = EdgeBatch(sources, targets, vertices=1 << scale)
-    return load, changes(load, batches)
+    return load, random_batches(load, _SIZE, batches, np.random.default_rng(7))
 
 
 def refusal(engine: Engine, load: EdgeBatch) -> dict[str, int]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
 from benchmarks.tables import engine, papers, service
-from benchmarks.tables.common import Record, figures_and_values
+from benchmarks.tables.common import Record, figures_and_values, parts
 from benchmarks.tables.summaries import SUMMARIES
 
 MARKS = re.compile(
@@ -27,7 +27,7 @@ MARKS = re.compile(
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "authors": papers.authors,
-    "cold-start": service.cold_start,
+    "cold-start": parts,
     "compare": engine.compare,
     "compare-service": service.compare,
     "connections": figures_and_values,
@@ -38,10 +38,10 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "fuzz": service.fuzz,
     "graph": figures_and_values,
     "kim": papers.kim,
-    "load": service.load,
+    "load": parts,
     "mutation": service.mutation,
     "out-of-core": engine.out_of_core,
-    "overload": service.overload,
+    "overload": parts,
     "peers": engine.peers,
     "personalized": engine.personalized,
     "personalized-http": service.personalized_http,
@@ -58,12 +58,12 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "solver": engine.solver,
     "sources": figures_and_values,
     "temporal": engine.temporal,
-    "vertex-keys": service.vertex_keys,
+    "vertex-keys": parts,
     "wang": papers.wang,
     "weights": figures_and_values,
     "window": figures_and_values,
     # what it was called when its record was made
-    "keys": service.vertex_keys,
+    "keys": parts,
 }
 """How the figures of each suite are shown."""
 

@@ -60,6 +60,39 @@ def _shown(name: str, value: Any) -> Row:
     return {"name": name, "value": value}
 
 
+def parts(document: Record) -> str:
+    """The figures of several parts, a column for each; above them those that are of none."""
+    figures = document["figures"]
+    columns = {name: _members(part) for name, part in figures.items() if isinstance(part, Mapping)}
+    rows = dict.fromkeys(name for column in columns.values() for name in column)
+    alone = [f"{name} {_told(each)}" for name, each in figures.items() if name not in columns]
+    lines = heading(" | ".join(["", *columns]))
+    for name in rows:
+        cells = " | ".join(column.get(name, "") for column in columns.values())
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join([*([f"{'; '.join(alone)}.", ""] if alone else []), *lines])
+
+
+def _members(part: Mapping[str, Any], of: str = "") -> dict[str, str]:
+    """Those of a part and of its parts, by what they are called; without long lists."""
+    found: dict[str, str] = {}
+    for name, value in part.items():
+        called = f"{of}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            found |= _members(value, f"{called}, ")
+        elif value is not None and (not isinstance(value, list) or len(value) < 8):
+            found[called] = _told(value)
+    return found
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    if isinstance(value, str):
+        return value or "none"
+    return short(value) if isinstance(value, float) else f"{value:,}"
+
+
 def two_commits(title: str, unit: str, rows: Row) -> str:
     """Figures of two commits and their ratios, one a row."""
     cells = "{name} | {other:.3f} | {this:.3f} | {ratio:.2f}"

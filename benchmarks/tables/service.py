@@ -2,70 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from benchmarks.tables.common import (
     Record,
     Row,
-    heading,
     table,
     two_commits,
 )
-
-Cells = dict[str, str | Callable[[Row], str]]
-
-
-def across(first: str, columns: dict[str, Row], rows: Cells) -> str:
-    """A column for each of these, and a row for each format of them."""
-    lines = heading(" | ".join([first, *columns]))
-    for what, cell in rows.items():
-        show = cell.format_map if isinstance(cell, str) else cell
-        lines.append(f"| {what} | {' | '.join(map(show, columns.values()))} |")
-    return "\n".join(lines)
-
-
-def cold_start(document: Record) -> str:
-    """Seconds of a start, a column for each state of the caches."""
-    figures = document["figures"]
-    steps = dict.fromkeys(step for state in figures.values() for step in state["steps"])
-    of_steps: Cells = {f"of this, {step}, s": partial(_step, step) for step in steps}
-    cupy = {"kernels that CuPy compiled": "{compiled by CuPy:.0f}"}
-    return across(
-        "",
-        figures,
-        {
-            "start of the process to `/livez`, s": "{lives:.2f}",
-            "**to `/readyz`, s**": "**{ready:.1f}**",
-            "every run, s": lambda state: ", ".join(f"{each:.1f}" for each in state["seconds"]),
-            **of_steps,
-            "processor time until ready, s": "{processor time until ready:.1f}",
-            "then the first batch, s": "{first batch:.2f}",
-            "then the first personalized answer, s": "{first personalized answer:.2f}",
-            **(cupy if document["backend"] == "cuda" else {}),
-        },
-    )
-
-
-def _step(step: str, state: Row) -> str:
-    return f"{state['steps'].get(step, 0.0):.2f}"
-
-
-def vertex_keys(document: Record) -> str:
-    """Bytes and seconds of a key table, by kind of key."""
-    figures = document["figures"]
-    count, edges = figures["keys"], figures["edges"]
-    return across(
-        "",
-        {"strings": figures["string"], "integers": figures["integer"]},
-        {
-            "bytes a key, the key itself": lambda row: f"{row['key_bytes'] / count:.1f}",
-            "bytes a key, the whole table": lambda row: f"{row['table_bytes'] / count:.1f}",
-            f"building it, {count:,} keys, s": "{build_seconds:.2f}",
-            f"a batch of {edges:,} edges to ids, s": "{batch_assign_seconds:.2f}",
-            "as many ids back to keys, s": "{batch_keys_seconds:.2f}",
-        },
-    )
 
 
 def personalized_http(document: Record) -> str:
@@ -82,59 +24,6 @@ def personalized_http(document: Record) -> str:
         "{clients} | {meanwhile} | {queries:,} | {ms[p50]:.1f} | {ms[p99]:.1f} | {ms[max]:.1f}"
         " | {median_iterations:.0f}",
         (row | {"meanwhile": "yes" if row["batches"] else "no"} for row in figures["rows"]),
-    )
-
-
-def load(document: Record) -> str:
-    """Loads of a file, a row for each kind of keys and each checkout."""
-    figures = document["figures"]
-    rows = (
-        {"kind": kind, "name": name, "rate": row["edges_per_second"]}
-        | {key: ", ".join(map(str, row[key])) for key in ("seconds", "cpu_seconds")}
-        for kind in ("integer", "string")
-        for name, row in figures.get(kind, {}).items()
-    )
-    return f"{figures['edges']:,} edges.\n\n" + table(
-        "keys | checkout | s | processor s | edges/s",
-        "{kind} | {name} | {seconds} | {cpu_seconds} | {rate:,}",
-        rows,
-    )
-
-
-def overload(document: Record) -> str:
-    """Reads, batches and memory without writers, beside a stream, and under overload."""
-    figures = document["figures"]
-    titles = {"alone": "alone", "stream": "10 batches/s", "overload": "overload"}
-    columns = {title: figures[name] for name, title in titles.items()}
-    if (other := figures.get("other")) is not None:
-        named = {f"`{other['commit']}`: {title}": other[name] for name, title in titles.items()}
-        columns |= named
-    shown = across(
-        "",
-        columns,
-        {
-            "seconds": "{seconds:.0f}",
-            "reads": "{reads:,}",
-            "refused": "{reads_refused:,}",
-            "slower than 10 times the median alone": "{reads_slowed_tenfold:,}",
-            "median, ms": "{read_ms[p50]:.2f}",
-            "99 %, ms": "{read_ms[p99]:.1f}",
-            "99.9 %, ms": "{read_ms[p999]:.1f}",
-            "batches taken": "{batches_taken:,}",
-            "batches refused with 429": "{batches_refused:,}",
-            "batches that failed": "{batches_failed:,}",
-            "resident at the end, MB": lambda part: f"{part['memory'][-1][1] / 1e6:.0f}",
-        },
-    )
-    held = figures["overload"]["memory"]
-    curve = ", ".join(
-        f"{seconds:.0f} s {held_bytes / 1e6:.0f}"
-        for seconds, held_bytes in held[:: max(1, len(held) // 10)]
-    )
-    growth = figures["overload"]["memory_growth"]
-    return (
-        f"{shown}\n\nMemory under overload, MB: {curve}."
-        f" Its last fifth is {growth:+.1%} of its second."
     )
 
 
