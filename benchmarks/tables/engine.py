@@ -28,7 +28,7 @@ solver = of_rows(
 
 
 def temporal(document: Record) -> str:
-    """Time and error of every strategy, a table for each policy; and where `auto` is beaten."""
+    """Time and error of every strategy, a table for each policy, the least in bold."""
     figures = document["figures"]
     networks = ", ".join(
         f"`{name}` ({size['vertices']:,} vertices, {size['events']:,} events)"
@@ -40,14 +40,9 @@ def temporal(document: Record) -> str:
     for (dangling,), rows in groups(figures["replays"], "dangling").items():
         names = list(dict.fromkeys(row["contender"] for row in rows))
         lines = heading("network, events a batch | " + " | ".join(names))
-        of_batch = {
-            f"{network}, {size}": own
-            for (network, size), own in groups(rows, "network", "batch_size").items()
-        }
-        for name, own in of_batch.items():
-            lines.append(f"| {name} | " + " | ".join(_times_and_errors(own)) + " |")
-        own_names = [name for name in names if name.startswith("auto")]
-        parts += [f"`{dangling}`:", "\n".join(lines), _verdict(of_batch, own_names)]
+        for (network, size), own in groups(rows, "network", "batch_size").items():
+            lines.append(f"| {network}, {size} | {' | '.join(_times_and_errors(own))} |")
+        parts += [f"`{dangling}`:", "\n".join(lines)]
     return "\n\n".join(parts)
 
 
@@ -62,37 +57,6 @@ def _times_and_errors(rows: list[Row]) -> list[str]:
             figures.append(f"**{text}**" if least else text)
         cells.append(", ".join(figures))
     return cells
-
-
-def _verdict(of_batch: dict[str, list[Row]], own: list[str]) -> str:
-    """Where the first row of `auto` is not the fastest of all, and where no row of `auto` has both
-    less time and less error than a published strategy.
-
-    own  the contenders that are `auto`
-    """
-    slower, beaten = [], []
-    for name, rows in of_batch.items():
-        others = [row for row in rows if row["contender"] not in own]
-        mine = [row for row in rows if row["contender"] in own]
-        if mine[0]["median_solve_ms"] > min(row["median_solve_ms"] for row in others):
-            slower.append(name)
-        beaten += [
-            f"{other['contender']} on {name}"
-            for other in others
-            if not any(
-                row["median_solve_ms"] < other["median_solve_ms"]
-                and row["mean_error"] < other["mean_error"]
-                for row in mine
-            )
-        ]
-    count = len(of_batch)
-    return (
-        f"`{own[0]}` is faster than every published strategy in {count - len(slower)} of {count}"
-        " rows"
-        + (f"; not on {'; '.join(slower)}.\n" if slower else ".\n")
-        + "One of its rows has less time *and* less error than each of them"
-        + (f", but for {'; '.join(beaten)}." if beaten else ", in every row.")
-    )
 
 
 def peers(document: Record) -> str:

@@ -223,12 +223,6 @@ PUBLISHED = {
 }
 """Speed-ups that the text of the paper states, section 5.3."""
 
-PAPER_SPEEDUPS = {
-    "3, 9-13": {1e-5: 3.6, 1e-4: 2.0, 1e-3: 1.3},
-    "4, 5": dict.fromkeys(_RANDOM, 3.1),
-}
-"""Of them, DF-P over Static; those of figures 4 and 5 are one mean over four sizes."""
-
 
 def sahu(document: Record) -> str:
     """For each figure and policy: geometric means over the graphs, then each graph; then figures 1,

@@ -9,7 +9,6 @@ from typing import Any
 from benchmarks.harness import load, place, recorded
 from benchmarks.service import WRITERS
 from benchmarks.tables.common import Row, geometric_mean, groups, heading, table
-from benchmarks.tables.papers import PAPER_SPEEDUPS
 
 
 def figures(name: str) -> Any:
@@ -504,45 +503,6 @@ _CUPPA: dict[str, tuple[str, str, Callable[[Row], str]]] = {
 """By figure: what the text says, the figures of ours, and how they are shown."""
 
 
-def dfp() -> str:
-    """The published form of DF-P beside that of Static and of ND, by record, policy and size of
-    batch: geometric means over the graphs.
-    """
-    rows = []
-    for document in (load("sahu", "cuda"), load("sahu-random", "cuda")):
-        told = [row for row in document["figures"] if row["figures"] in PAPER_SPEEDUPS]
-        for (name, dangling, fraction), found in groups(
-            told, "figures", "dangling", "fraction"
-        ).items():
-            own: dict[str, dict[str, Row]] = {}
-            for row in found:
-                own.setdefault(row["graph"], {})[row["contender"]] = row
-            rows.append(
-                {
-                    "case": f"{name}, `{dangling}`, {fraction:g}",
-                    "graphs": len(own),
-                    "fast": _mean_ratio(own, "static", "dynamic-frontier-prune", "median_ms"),
-                    "paper": PAPER_SPEEDUPS[name].get(fraction),
-                    "error": _mean_ratio(own, "dynamic-frontier-prune", "static", "mean_error"),
-                    "nd": _mean_ratio(own, "static", "naive-dynamic", "median_ms"),
-                }
-            )
-    return table(
-        "figures, policy, batch | graphs | DF-P: times as fast as Static | in the paper"
-        " | its error over Static's | ND: times as fast as Static",
-        "{case} | {graphs} | {fast:.2f} | {paper:.1f} | {error:.1f} | {nd:.2f}",
-        rows,
-    )
-
-
-def _mean_ratio(graphs: dict[str, dict[str, Row]], over: str, under: str, what: str) -> float:
-    """Geometric mean of quotients of two strategies in the published form."""
-    return geometric_mean(
-        own[f"{over}, published"][what] / own[f"{under}, published"][what]
-        for own in graphs.values()
-    )
-
-
 def authors() -> str:
     """Authors' programs beside ours: from nothing, and how many times as fast batches are as by the
     fastest of their strategies.
@@ -605,7 +565,6 @@ SUMMARIES: dict[str, Callable[[], str]] = {
     "batches": batches,
     "cuppa": cuppa,
     "devices": devices,
-    "dfp": dfp,
     "loads": loads,
     "memory": memory,
     "networks": networks,
