@@ -135,6 +135,56 @@ def exact_ranks(
     return ranks, bound
 
 
+def loaded(
+    pairs: Pairs, options: Options, backend: Backend, weights: NDArray[np.float32] | None = None
+) -> Engine:
+    """An engine with these edges; of a weighted graph with random weights if none are given."""
+    vertices, edges = pairs
+    if options.weighted and weights is None:
+        weights = some_weights(np.random.default_rng(2), len(edges))
+    engine = Engine(options, backend)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+    return engine
+
+
+def assert_certified(engine: Engine, error_bound: float) -> float:
+    """The published ranks are a distribution, and their L1 error, which is returned, is within the
+    bound.
+    """
+    exact, uncertain = exact_ranks(engine)
+    ranks = engine.publish().to_numpy()
+    assert uncertain < 1e-11
+    assert abs(ranks.sum() - 1.0) < 1e-6 or engine.vertices == 0
+    error = float(np.abs(ranks - exact).sum())
+    assert error <= error_bound + uncertain
+    return error
+
+
+def residual_error(engine: Engine) -> float:
+    """How far the kept residual and its kept sums are from those of the kept ranks, by Σy."""
+    host, iterate = engine.internals.backend.device.to_host, engine.internals.iterate
+    values = host(iterate.values).astype(np.float64)
+    positions = engine.internals.graph.permutation.positions_of
+    sources, targets = (host(positions(column)) for column in arcs_of(engine))
+    true = verify.residual(
+        sources,
+        targets,
+        values,
+        iterate.rhs_scale,
+        engine.options.damping,
+        engine.options.dangling,
+        arc_weights_of(engine) if engine.options.weighted else None,
+    )
+    certificate = iterate.certificate
+    errors = (
+        np.abs(true - host(iterate.workspace.residual.values)).sum(),
+        abs(np.abs(true).sum() - certificate.residual_l1),
+        abs(true.sum() - certificate.residual_sum),
+        abs(values.sum() - certificate.mass),
+    )
+    return float(max(errors) / values.sum())
+
+
 def igraph_ranks(
     pairs: Pairs,
     dangling: Dangling,
@@ -343,30 +393,3 @@ def random_batch(
         remove=remove,
         add=add,
     )
-
-
-def error_of(
-    ranks: NDArray[np.float64],
-    ids: NDArray[np.int64],
-    edges: tuple[NDArray[np.int64], NDArray[np.int64]],
-    options: Options,
-    weights: NDArray[np.float32] | None = None,
-) -> tuple[float, float]:
-    """The L1 error of the ranks of these vertices, and what is uncertain of it: see
-    verify.pagerank.
-
-    ids    of all vertices, ascending
-    edges  their ids; of an undirected graph each once
-    """
-    sources, targets = np.searchsorted(ids, edges)
-    if not options.directed:
-        others = sources != targets
-        sources, targets = (
-            np.append(sources, targets[others]),
-            np.append(targets, sources[others]),
-        )
-        weights = None if weights is None else np.append(weights, weights[others])
-    exact, uncertain = verify.pagerank(
-        sources, targets, len(ids), options.damping, options.dangling, weights=weights
-    )
-    return float(np.abs(ranks - exact).sum()), uncertain

@@ -14,7 +14,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import Model, exact_ranks, random_batch
+from tests.gpu.graphs import Model, assert_certified, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -31,10 +31,9 @@ def restored(engine: Engine, backend: Backend) -> Engine:
 def assert_ranked(engine: Engine, model: Model) -> None:
     sources, targets = engine.edge_list()
     assert set(zip(sources.tolist(), targets.tolist(), strict=True)) == model.edges
-    options, (exact, slack) = engine.options, exact_ranks(engine)
-    ranks = engine.publish()
-    assert np.abs(ranks.to_numpy() - exact).sum() <= ranks.error_bound + slack
-    assert ranks.error_bound <= options.target_error
+    bound = engine.publish().error_bound
+    assert_certified(engine, bound)
+    assert bound <= engine.options.target_error
 
 
 @pytest.mark.parametrize(("directed", "removes"), KINDS)

@@ -19,7 +19,14 @@ from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Pert
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.trace import TraceStep
 from liverank_gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, Model, is_emulated, random_batch, random_graph
+from tests.gpu.graphs import (
+    FAMILIES,
+    Model,
+    is_emulated,
+    random_batch,
+    random_graph,
+    residual_error,
+)
 from tests.gpu.observed import observed
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -34,29 +41,6 @@ def _exact(engine: Engine) -> NDArray[np.float64]:
     walk[targets, sources] = 1.0 / np.bincount(sources, minlength=vertices)[sources]
     values = np.linalg.solve(np.eye(vertices) - engine.options.damping * walk, np.ones(vertices))
     return np.asarray(values / values.sum(), np.float64)
-
-
-def _residual_error(engine: Engine) -> float:
-    """How far the kept residual and its kept sums are from those of the kept ranks, by Σy."""
-    backend, iterate = engine.internals.backend, engine.internals.iterate
-    certificate = iterate.certificate
-    values = backend.device.to_host(iterate.values).astype(np.float64)
-    true = verify.residual(
-        *engine.edge_list(),
-        values,
-        iterate.rhs_scale,
-        engine.options.damping,
-        engine.options.dangling,
-    )
-    return float(
-        max(
-            np.abs(true - backend.device.to_host(iterate.workspace.residual.values)).sum(),
-            abs(np.abs(true).sum() - certificate.residual_l1),
-            abs(true.sum() - certificate.residual_sum),
-            abs(values.sum() - certificate.mass),
-        )
-        / values.sum()
-    )
 
 
 def _assert_true(engine: Engine, bound: float) -> None:
@@ -94,10 +78,10 @@ def test_every_batch_is_certified_whatever_strategies_ran_before(
         model.apply(batch)
         engine.apply(batch)
         if not engine.internals.iterate.stale:
-            assert _residual_error(engine) <= 1e-13, f"perturbed by batch {step}"
+            assert residual_error(engine) <= 1e-13, f"perturbed by batch {step}"
         strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
         result = engine.update(strategy)
-        assert _residual_error(engine) <= 1e-13, f"{strategy}, batch {step}"
+        assert residual_error(engine) <= 1e-13, f"{strategy}, batch {step}"
         _assert_true(engine, result.error_bound)
         if strategy in ("auto", "residual"):
             assert result.converged
@@ -125,7 +109,7 @@ def test_after_a_long_stream_the_bound_is_true_and_not_inflated(
         edges[place] = insert
         result = engine.update("auto")
         assert result.converged
-    assert _residual_error(engine) <= 1e-13
+    assert residual_error(engine) <= 1e-13
     error = np.abs(engine.publish().to_numpy() - _exact(engine)).sum()
     assert error <= result.error_bound <= 100 * error
 
@@ -146,7 +130,7 @@ def test_a_small_batch_touches_a_small_part_of_a_grid(backend: Backend) -> None:
         result = engine.update("auto")
         assert result.converged
         assert result.touched_vertices <= 0.1 * engine.vertices
-    assert _residual_error(engine) <= 1e-13
+    assert residual_error(engine) <= 1e-13
 
 
 def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
@@ -161,7 +145,7 @@ def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
         engine.apply(_batch(_skewed(generator, scale, 40), delete))
         result = engine.update("auto")
         assert result.converged
-        assert _residual_error(engine) <= 1e-13
+        assert residual_error(engine) <= 1e-13
 
 
 def test_too_many_candidates_are_swept(backend: Backend) -> None:
@@ -177,7 +161,7 @@ def test_too_many_candidates_are_swept(backend: Backend) -> None:
         engine.apply(_batch(_skewed(generator, 11, 4), edges[:0]))
         result = engine.update("auto", trace=True)
         assert result.converged
-        assert _residual_error(engine) <= 1e-13
+        assert residual_error(engine) <= 1e-13
         assert result.trace is not None
         ends += [step.end for step in result.trace.steps]
     assert ends[ends.index("work") + 1] is None  # a sweep
@@ -233,7 +217,7 @@ def test_vertices_without_edges_follow_every_sweep(dangling: Dangling, backend: 
         ]
         error = np.abs(ranks / ranks.sum() - _exact(engine)).sum()
         assert error <= iterate.error_bound + 1e-14, kind
-        assert _residual_error(engine) <= 1e-12, kind
+        assert residual_error(engine) <= 1e-12, kind
         alone = ranks[70:]
         leaving = 1.0 - engine.options.damping if dangling == "self-loop" else 1.0
         # a plain way ends with a shift that they have not followed yet
@@ -263,7 +247,7 @@ def test_accelerated_sweeps_end_what_closed_classes_keep(
     alone = min(sweeps((kind,)) for kind in SWEEP_KINDS if not kind.accelerated)
     assert sweeps(SWEEP_KINDS) < 0.75 * alone
     # they took turns, from the shares that the others had left
-    assert _residual_error(engine) <= 1e-12
+    assert residual_error(engine) <= 1e-12
     values = backend.device.to_host(iterate.values)
     ranks = values[
         backend.device.to_host(engine.internals.graph.permutation.positions_of(np.arange(vertices)))
@@ -287,7 +271,7 @@ def test_a_residual_that_was_off_comes_back(backend: Backend) -> None:
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
     engine.update("static")
     engine.internals.iterate.workspace.residual.values[::3] += 1e-9
-    assert _residual_error(engine) > 1e-10
+    assert residual_error(engine) > 1e-10
     for _ in range(20):
         engine.apply(EdgeBatch())
         engine.update("auto")
@@ -311,7 +295,7 @@ def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(backend: Backe
         assert engine.apply(EdgeBatch.of(insert=[(0, 33), (5, 40)])).new_vertices == 7
     for strategy in ("dynamic-frontier", "auto"):
         result = engine.update(strategy)
-        assert _residual_error(engine) <= 1e-13
+        assert residual_error(engine) <= 1e-13
         _assert_true(engine, result.error_bound)
 
 

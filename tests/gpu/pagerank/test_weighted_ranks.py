@@ -8,20 +8,18 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     WeightedModel,
-    arc_weights_of,
-    arcs_of,
-    exact_ranks,
+    assert_certified,
+    loaded,
     networkx_ranks,
     random_graph,
-    some_weights,
+    residual_error,
     weighted_batch,
 )
 from tests.gpu.invariants import check_invariants
@@ -29,51 +27,6 @@ from tests.gpu.invariants import check_invariants
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 KINDS = [(True, False), (True, True), (False, True)]
 """Directed or not, and whether batches remove vertices."""
-
-
-def _loaded(
-    pairs: tuple[int, NDArray[np.int64]], options: Options, backend: Backend, seed: int = 0
-) -> tuple[Engine, NDArray[np.float32]]:
-    vertices, edges = pairs
-    weights = some_weights(np.random.default_rng(seed), len(edges))
-    engine = Engine(options, backend)
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
-    return engine, weights
-
-
-def _assert_certified(engine: Engine, error_bound: float) -> None:
-    exact, oracle_bound = exact_ranks(engine)
-    ranks = engine.publish().to_numpy()
-    assert abs(ranks.sum() - 1.0) < 1e-6 or engine.vertices == 0
-    assert oracle_bound < 1e-11
-    assert np.abs(ranks - exact).sum() <= error_bound + oracle_bound
-
-
-def _residual_error(engine: Engine) -> float:
-    """How far the kept residual is from that of the kept ranks, relative to Σy."""
-    host, iterate = engine.internals.backend.device.to_host, engine.internals.iterate
-    values = host(iterate.values).astype(np.float64)
-    positions = engine.internals.graph.permutation.positions_of
-    sources, targets = (host(positions(column)) for column in arcs_of(engine))
-    true = verify.residual(
-        sources,
-        targets,
-        values,
-        iterate.rhs_scale,
-        engine.options.damping,
-        engine.options.dangling,
-        arc_weights_of(engine),
-    )
-    certificate = iterate.certificate
-    return float(
-        max(
-            np.abs(true - host(iterate.workspace.residual.values)).sum(),
-            abs(np.abs(true).sum() - certificate.residual_l1),
-            abs(true.sum() - certificate.residual_sum),
-            abs(values.sum() - certificate.mass),
-        )
-        / values.sum()
-    )
 
 
 @pytest.mark.any_thread_order
@@ -91,7 +44,7 @@ def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
         expected, change = model.apply(batch), engine.apply(batch)
         assert change.reweighted == expected.reweighted
         if not removes and not engine.internals.iterate.stale:
-            assert _residual_error(engine) <= 1e-12, f"perturbed by batch {step}"
+            assert residual_error(engine) <= 1e-12, f"perturbed by batch {step}"
         strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
         result = engine.update(strategy)
         assert result.error_bound <= (1e-6 if strategy in ("auto", "residual") else 1e-2)
@@ -105,11 +58,11 @@ def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
             assert np.array_equal(engine.publish().to_numpy(), before.to_numpy())
             check_invariants(engine.internals.graph, model)
         if step % (steps // 15) == 0:
-            _assert_certified(engine, result.error_bound)
+            assert_certified(engine, result.error_bound)
     result = engine.update("auto")
     assert result.converged
     check_invariants(engine.internals.graph, model)
-    _assert_certified(engine, result.error_bound)
+    assert_certified(engine, result.error_bound)
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -117,20 +70,20 @@ def test_weighted_sweeps_of_every_kind_are_certified(dangling: Dangling, backend
     pairs = random_graph(3)
     for kind in SWEEP_KINDS:
         options = Options(dangling=dangling, target_error=1e-8, weighted=True)
-        engine, _ = _loaded(pairs, options, backend)
+        engine = loaded(pairs, options, backend)
         iterate = engine.internals.iterate
         iterate.reset()
         assert sweep_to_target(iterate, 300, (kind,)).converged, kind
-        assert _residual_error(engine) <= 1e-12, kind
+        assert residual_error(engine) <= 1e-12, kind
 
 
 def test_equal_weights_rank_as_none(backend: Backend) -> None:
     vertices, edges = random_graph(7)
     exact = networkx_ranks((vertices, edges), "uniform")
     for weight in (1e-9, 1.0, 7.0, 1e9):
-        engine = Engine(Options(target_error=1e-9, weighted=True), backend)
         weights = np.full(len(edges), weight, np.float32)
-        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+        options = Options(target_error=1e-9, weighted=True)
+        engine = loaded((vertices, edges), options, backend, weights)
         assert engine.update().converged, weight
         assert np.abs(engine.publish().to_numpy() - exact).sum() <= 1e-8, weight
 
@@ -144,12 +97,11 @@ def test_weights_at_the_ends_of_float32_are_certified(backend: Backend) -> None:
         scale = 10.0 ** generator.uniform(*exponents, vertices)
         spread = generator.uniform(0.5, 1.0, len(edges))
         weights = (scale[edges[:, 0]] * spread).astype(np.float32)
-        engine = Engine(options, backend)
-        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+        engine = loaded((vertices, edges), options, backend, weights)
         for strategy in STRATEGIES:
             result = engine.update(strategy)
             assert np.isfinite(engine.publish().to_numpy()).all(), (strategy, exponents)
-            _assert_certified(engine, result.error_bound)
+            assert_certified(engine, result.error_bound)
 
 
 FAR_APART = [
@@ -168,4 +120,4 @@ def test_ranks_stay_a_distribution_where_the_weights_of_a_vertex_are_far_apart(
     assert (ranks >= 0.0).all()
     assert ranks.sum() == pytest.approx(1.0)
     assert result.error_bound < 1.0
-    _assert_certified(engine, result.error_bound)
+    assert_certified(engine, result.error_bound)

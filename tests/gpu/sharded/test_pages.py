@@ -20,7 +20,7 @@ from liverank_gpu.sharded.columns import by_position
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import error_of
+from tests.gpu.graphs import assert_certified, exact_ranks
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
     EDGES,
@@ -65,10 +65,7 @@ def test_errors_are_within_their_bounds_through_a_stream(
             engine.apply(batch)
             result = engine.update(strategies[number % 4])
             assert result.converged
-            ranks = engine.publish().to_numpy()
-            ids = np.flatnonzero(ranks)
-            error, uncertain = error_of(ranks[ids], ids, engine.edge_list(), options)
-            assert error <= result.error_bound + uncertain
+            assert_certified(engine, result.error_bound)
             now = kept(workers)
             assert all(a is b for a, b in zip(first, now, strict=True))
         assert seen.sums > 0 == seen.rows
@@ -146,8 +143,7 @@ def test_personalized_queries_sweep_by_pages_too(paging: Backend) -> None:
         (answer,) = engine.personalized_many([query])
         assert seen.sums > 0 == seen.rows
         kept(workers)
-        teleport = np.isin(np.arange(VERTICES), [5, 9]) / 2.0
-        exact, uncertain = verify.pagerank(*engine.edge_list(), VERTICES, 0.85, "uniform", teleport)
+        exact, uncertain = exact_ranks(engine, np.isin(np.arange(VERTICES), [5, 9]) / 2.0)
         ranks = np.zeros(VERTICES)
         ranks[answer.vertices] = answer.ranks
         assert np.abs(ranks - exact).sum() <= answer.error_bound + uncertain <= 2e-8
