@@ -4,13 +4,12 @@ bound stay true, and that they do without where deflation does not pay.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, Engine, Options, Personalized, PersonalizedQuery, verify
+from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
 from liverank_gpu.generate import rmat
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
@@ -21,6 +20,7 @@ from liverank_gpu.personalized.forecast import DeflationHistory, DeflationTrial
 from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, Seeds
 from liverank_gpu.types import Dangling, Ranking
 from tests.gpu.graphs import is_slow
+from tests.gpu.personalized.certified import assert_certified
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -58,24 +58,6 @@ def _query(seed: int, method: str = "pull", **asked: object) -> PersonalizedQuer
     return PersonalizedQuery(np.array([seed]), None, method=method, **options)  # type: ignore[arg-type]
 
 
-@cache
-def _exact(edges: bytes, vertices: int, dangling: Dangling, seed: int) -> tuple[Ranking, float]:
-    """The ranks of a query, and how far they may be off."""
-    sources, targets = np.frombuffer(edges, np.int64).reshape(2, -1)
-    restarts = np.zeros(vertices)
-    restarts[seed] = 1.0
-    return verify.pagerank(sources, targets, vertices, 0.85, dangling, restarts)
-
-
-def _assert_certified(engine: Engine, seed: int, answer: Personalized) -> None:
-    edges = np.stack(engine.edge_list())
-    exact, bound = _exact(edges.tobytes(), engine.vertices, engine.options.dangling, seed)
-    found = np.zeros(engine.vertices)
-    found[answer.vertices] = answer.ranks
-    assert np.abs(found - exact).sum() <= answer.error_bound + bound
-    assert (found >= 0.0).all()
-
-
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_deflation_saves_sweeps_alone_and_in_a_block(dangling: Dangling, backend: Backend) -> None:
     batch, options = _mixing(), Options(dangling=dangling)
@@ -96,7 +78,7 @@ def test_deflation_saves_sweeps_alone_and_in_a_block(dangling: Dangling, backend
             for seed, answer, other in zip(seeds, answers, others, strict=not alone):
                 assert answer.error_bound <= target
                 assert answer.iterations <= other.iterations - saved
-                _assert_certified(ranked, seed, answer)
+                assert_certified(ranked, _query(seed), answer)
 
 
 @pytest.mark.any_thread_order
@@ -169,7 +151,7 @@ def test_deflation_is_given_up_where_the_ranks_are_elsewhere(backend: Backend) -
     # tried by the first, the third, and not again so soon
     assert plain < counted[0] == counted[2] <= plain + 8
     assert counted[1] == counted[3] == counted[4] == plain
-    _assert_certified(ranked, seeds[0], ranked.personalized_many([query])[0])
+    assert_certified(ranked, _query(seeds[0]), ranked.personalized_many([query])[0])
     # a block starts again too, and the next one does not try
     asked = [_query(seed) for seed in seeds]
     others, first, second = (
@@ -179,7 +161,7 @@ def test_deflation_is_given_up_where_the_ranks_are_elsewhere(backend: Backend) -
     assert second[0].iterations == others[0].iterations
     for seed, answer in zip(seeds, first, strict=True):
         assert answer.error_bound <= 1e-6
-        _assert_certified(ranked, seed, answer)
+        assert_certified(ranked, _query(seed), answer)
 
 
 @pytest.mark.parametrize("method", ["pull", "hybrid"])
@@ -202,7 +184,7 @@ def test_batches_and_updates_between_sweeps_are_followed(method: str, backend: B
     assert job.updates == 2
     engine.close(job)
     assert answer.error_bound <= 1e-8
-    _assert_certified(engine, seed, answer)
+    assert_certified(engine, _query(seed), answer)
 
 
 def test_ranks_that_are_wrong_where_the_edges_are_are_not_used(backend: Backend) -> None:
@@ -214,7 +196,7 @@ def test_ranks_that_are_wrong_where_the_edges_are_are_not_used(backend: Backend)
         for queries in (asked[:1], asked):
             for answer in engine.personalized_many(queries):
                 assert 0.0 <= answer.error_bound <= 1e-4
-                _assert_certified(engine, 1, answer)
+                assert_certified(engine, _query(1), answer)
 
 
 def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend, long: bool) -> None:
@@ -227,7 +209,7 @@ def test_where_few_sweeps_are_left_what_was_gained_is_kept(backend: Backend, lon
             answers = engine.personalized_many([_query(seed) for seed in seeds[:count]])
             for seed, answer in zip(seeds, answers, strict=False):
                 assert answer.iterations <= most
-                _assert_certified(engine, seed, answer)
+                assert_certified(engine, _query(seed), answer)
                 # five deflated sweeps, and then others: none of them may be for nothing
                 assert most < 8 or answer.error_bound < 2.0
 
@@ -263,7 +245,7 @@ def test_a_watched_query_goes_on_where_it_is_after_a_batch(backend: Backend) -> 
         assert engine.watched("one").error_bound <= 1e-6
     assert 0 < max(sweeps) <= first
     assert np.median(sweeps) <= first - 2
-    _assert_certified(engine, seed, engine.watched("one"))
+    assert_certified(engine, _query(seed), engine.watched("one"))
 
 
 def test_unusable_ranks_are_not_used(backend: Backend) -> None:

@@ -23,18 +23,26 @@ from tests.gpu.graphs import (
     random_batch,
     random_graph,
 )
-from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
+from tests.gpu.personalized.certified import (
+    assert_certified,
+    engine_of,
+    queries_of,
+    ranked,
+    solved_by,
+)
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.parametrize(("weighted", "directed"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_method_is_certified_on_every_family(
-    family: str, dangling: Dangling, backend: Backend
+    family: str, dangling: Dangling, weighted: bool, directed: bool, backend: Backend
 ) -> None:
     pairs = FAMILIES[family]()
-    engine = engine_of(pairs, backend, dangling)
+    options = Options(dangling=dangling, weighted=weighted, directed=directed)
+    engine = ranked(pairs, options, backend)
     queries, targets = queries_of(pairs, 1), [0.1, 1e-4, 1e-7]
     if backend.name != "cpu":
         queries, targets = queries[2:3], targets[1:]

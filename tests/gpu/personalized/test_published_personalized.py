@@ -23,7 +23,7 @@ from liverank_gpu.operations.published import MODES
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.trace import TRACED_STEPS, TraceStep
 from liverank_gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, random_graph, some_weights
+from tests.gpu.graphs import FAMILIES, loaded, random_graph
 from tests.gpu.personalized.wang_reference import WangReference, reference_of
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,12 +35,7 @@ SEEDS = np.array([1, 0, 1])
 
 
 def _engine(backend: Backend, seed: int, **options: Any) -> Engine:
-    vertices, edges = random_graph(seed)
-    engine = Engine(Options(**options), backend)
-    random = np.random.default_rng(seed)
-    weights = some_weights(random, len(edges)) if engine.options.weighted else None
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
-    return engine
+    return loaded(random_graph(seed), Options(**options), backend)
 
 
 def _query(method: str, **options: Any) -> PersonalizedQuery:
@@ -93,9 +88,8 @@ def test_each_iteration_is_that_of_the_paper(method: str, kind: str, backend: Ba
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_every_family_is_certified(method: str, family: str, backend: Backend) -> None:
-    vertices, edges = FAMILIES[family]()
-    engine = Engine(Options(), backend)
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
+    engine = loaded(FAMILIES[family](), Options(), backend)
+    vertices = engine.vertices
     seed = np.array([vertices // 2])
     answer = engine.personalized(seed, k=vertices, method=method, form="published")
     exact = engine.personalized(seed, k=vertices, target_error=1e-12)

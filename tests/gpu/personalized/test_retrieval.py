@@ -4,68 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import Any, get_args
+from typing import get_args
 
 import networkx as nx
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from liverank_gpu import (
     EdgeBatch,
     Engine,
     InvalidValue,
     Options,
-    Personalized,
     PersonalizedQuery,
-    verify,
 )
 from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+from tests.gpu.graphs import random_graph
+from tests.gpu.personalized.certified import assert_certified, engine_of, ranked
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 DAMPINGS = (0.3, 0.5, 0.85, 0.97)
-
-
-def _engine(seed: int, options: Options, backend: Backend) -> Engine:
-    vertices, edges = random_graph(seed)
-    weights = some_weights(np.random.default_rng(seed), len(edges)) if options.weighted else None
-    engine = Engine(options, backend)
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
-    engine.update()
-    return engine
-
-
-def _exact(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64]:
-    restarts = np.bincount(query.seeds, minlength=engine.vertices) / len(query.seeds)
-    exact, bound = verify.pagerank(
-        *arcs_of(engine),
-        engine.vertices,
-        query.damping or engine.options.damping,
-        engine.options.dangling,
-        restarts,
-        arc_weights_of(engine) if engine.options.weighted else None,
-    )
-    assert bound < 1e-10
-    return exact
-
-
-def _assert_certified(exact: NDArray[np.float64], query: Any, answer: Personalized) -> None:
-    """The ranks are within the bound of the exact ones; the places are those of the vertices asked
-    for, and as many as are settled are right.
-    """
-    among = np.arange(len(exact)) if query.among is None else np.unique(query.among)
-    assert len(answer.vertices) == min(query.k, len(among))
-    assert np.isin(answer.vertices, among).all()
-    assert np.abs(answer.ranks - exact[answer.vertices]).sum() <= answer.error_bound + 1e-10
-    proven = answer.vertices[: answer.settled]
-    others = exact[np.setdiff1d(among, proven)].max(initial=-1.0)
-    behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
-    assert (exact[proven] > behind - 1e-13).all()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,7 +36,7 @@ def test_a_query_with_its_own_damping_is_that_of_networkx(
 ) -> None:
     options = Options(dangling=dangling, weighted=True, directed=False, max_iterations=5000)
     for seed in range(6 if long else 2 if backend.name == "cpu" else 1):
-        engine = _engine(seed + 2, options, backend)
+        engine = ranked(random_graph(seed + 2), options, backend)
         graph = nx.Graph()
         graph.add_nodes_from(range(engine.vertices))
         columns = (*engine.edge_list(), engine.edge_weights())
@@ -104,7 +65,7 @@ def test_queries_of_many_dampings_and_sets_are_answered_together(
 ) -> None:
     generator = np.random.default_rng(5)
     for seed, weighted in ((3, False), (12, True)):
-        engine = _engine(seed, Options(dangling=dangling, weighted=weighted), backend)
+        engine = ranked(random_graph(seed), Options(dangling=dangling, weighted=weighted), backend)
         n = engine.vertices
         queries = [
             PersonalizedQuery(
@@ -122,7 +83,7 @@ def test_queries_of_many_dampings_and_sets_are_answered_together(
         answers = engine.personalized_many(queries)
         for query, answer in zip(queries, answers, strict=True):
             assert answer.error_bound <= 1e-6
-            _assert_certified(_exact(engine, query), query, answer)
+            assert_certified(engine, query, answer)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -150,8 +111,7 @@ def test_places_among_some_vertices_are_certified(
                 "settled-set": answer.settled_set,
             }
             assert answer.error_bound <= target_error or proven[target]
-            exact = _exact(engine, query)
-            _assert_certified(exact, query, answer)
+            assert_certified(engine, query, answer)
     # what is certified among all is certified among some, in the same order
     everything = engine.personalized(np.array([3, 9]), k=n, method=method, target_error=1e-9)
     chosen = np.arange(0, n, 3)
@@ -200,11 +160,11 @@ def test_places_among_many_vertices_are_found_on_the_device(
 
 
 def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -> None:
-    engine = _engine(7, Options(), backend)
+    engine = engine_of(random_graph(7), backend)
     among = np.arange(0, engine.vertices, 2)
     query = PersonalizedQuery(np.array([1]), None, 5, "hybrid", 1e-6, damping=0.5, among=among)
     engine.watch("some", query)
-    _assert_certified(_exact(engine, query), query, engine.watched("some"))
+    assert_certified(engine, query, engine.watched("some"))
     best = int(engine.watched("some").vertices[0])
     engine.apply(EdgeBatch.of(insert=[(1, int(v)) for v in among[:4]], remove=[best]))
     engine.refresh_watched()
@@ -218,7 +178,7 @@ def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -
 
 
 def test_what_a_watched_query_is_among_can_change(backend: Backend) -> None:
-    engine = _engine(7, Options(), backend)
+    engine = engine_of(random_graph(7), backend)
     among = np.arange(0, engine.vertices, 2)
     query = PersonalizedQuery(np.array([1]), None, 5, "hybrid", 1e-6, damping=0.5, among=among)
     engine.watch("some", query)
@@ -228,10 +188,10 @@ def test_what_a_watched_query_is_among_can_change(backend: Backend) -> None:
     others = PersonalizedQuery(np.array([1]), None, 5, damping=0.5, among=among[:-1] + 1)
     engine.restrict("some", among[:-1] + 1)
     engine.refresh_watched()
-    _assert_certified(_exact(engine, others), others, engine.watched("some"))
+    assert_certified(engine, others, engine.watched("some"))
     engine.apply(EdgeBatch.of(insert=[(1, 3), (1, 5)]))
     engine.refresh_watched()
-    _assert_certified(_exact(engine, others), others, engine.watched("some"))
+    assert_certified(engine, others, engine.watched("some"))
     for wrong in (np.array([], np.int64), np.array([-1]), np.array([engine.vertices])):
         with pytest.raises(InvalidValue, match="among"):
             engine.restrict("some", wrong)
@@ -261,7 +221,7 @@ def test_thousands_of_seeds_are_one_query(backend: Backend) -> None:
 
 
 def test_a_damping_or_a_set_that_cannot_be_is_refused(backend: Backend) -> None:
-    engine = _engine(1, Options(), backend)
+    engine = engine_of(random_graph(1), backend)
     for arguments, field in (
         ({"damping": 1.0}, "damping"),
         ({"damping": 0.0}, "damping"),

@@ -34,6 +34,7 @@ from liverank_gpu.personalized.resolve import TARGETS
 from liverank_gpu.types import Form
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+from tests.gpu.personalized.certified import assert_answer
 from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 
 KINDS = OF_VIEWS | {"weighted undirected": Options(weighted=True, directed=False)}
@@ -100,22 +101,10 @@ def exact_within(engine: Engine, query: PersonalizedQuery) -> NDArray[np.float64
 
 
 def assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """Within the bound; the settled places are right; no others are answered."""
-    exact, within = exact_within(engine, query), np.unique(query.within)  # type: ignore[arg-type]
+    assert query.within is not None
+    within = np.unique(query.within)
     among = within if query.among is None else np.intersect1d(within, query.among)
-    assert np.isin(answer.vertices, among).all()
-    if query.zeros:
-        assert len(answer.vertices) == min(query.k, len(among))
-    found = np.zeros(engine.id_limit)
-    found[answer.vertices] = answer.ranks
-    off = np.abs(found - exact)[answer.vertices]
-    assert off.sum() <= answer.error_bound + 1e-11
-    if query.among is None and query.zeros and query.k >= len(within):
-        assert np.abs(found - exact).sum() <= answer.error_bound + 1e-11
-    proven = answer.vertices[: answer.settled]
-    others = exact[np.setdiff1d(among, proven)].max(initial=-1.0)
-    behind = np.maximum.accumulate(np.append(exact[proven], others)[::-1])[::-1][1:]
-    assert (exact[proven] > behind - 1e-13).all()
+    assert_answer(query, answer, exact_within(engine, query), among)
 
 
 @pytest.mark.parametrize("kind", KINDS)

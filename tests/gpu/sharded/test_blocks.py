@@ -15,12 +15,8 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import SweepMany
 from liverank_gpu.personalized.resolve import TARGETS
 from tests.gpu.observed import observed
-from tests.gpu.sharded.test_personalized import (
-    assert_certified,
-    both,
-    random_edges,
-    weighted_or_not,
-)
+from tests.gpu.personalized.certified import assert_certified
+from tests.gpu.sharded.test_personalized import both, random_edges, weighted_or_not
 from tests.gpu.sharded.test_shards import kind_of_graph
 
 CPU = backend_named("cpu")

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from liverank_gpu import (
     EdgeBatch,
@@ -25,9 +24,8 @@ from liverank_gpu.generate import grid, rmat
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.sharded.operations import shard_costs
-from liverank_gpu.types import Personalized, Ranking
-from tests.gpu.graphs import FAMILIES, exact_ranks, random_graph, some_weights
-from tests.gpu.personalized.certified import assert_groups, queries_of, solved_by
+from tests.gpu.graphs import FAMILIES, random_graph, some_weights
+from tests.gpu.personalized.certified import assert_certified, queries_of, solved_by
 from tests.gpu.personalized.test_within import (
     KINDS,
     assert_right,
@@ -54,43 +52,6 @@ def both(
             each.apply(batch)
             each.update()
         yield one, engine
-
-
-def error_of(
-    query: PersonalizedQuery, answer: Personalized, exact: Ranking, among: NDArray[np.int64]
-) -> float:
-    """The L1 error over the vertices that it is about, all of whose places the answer has but those
-    of rank 0.
-    """
-    places, wanted = len(answer.vertices), min(query.k, len(among))
-    assert len(np.unique(answer.vertices)) == places <= wanted
-    assert np.isin(answer.vertices, among).all()
-    error = np.abs(answer.ranks - exact[answer.vertices]).sum()
-    if query.zeros:
-        assert places == wanted
-    else:
-        assert (answer.ranks > 0.0).all()
-    if places < wanted:
-        # the others are said to have a rank of 0
-        error += exact[np.setdiff1d(among, answer.vertices)].sum()
-    return float(error)
-
-
-def assert_certified(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """The answer has the places that were asked for, and what it says of them is true."""
-    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
-    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
-    exact, bound = exact_ranks(one, restarts / restarts.sum())
-    assert bound < 1e-11
-    among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
-    if query.among is not None:
-        among = np.unique(query.among)
-    error = error_of(query, answer, exact, among)
-    assert error <= answer.error_bound + 1e-11
-    assert (np.diff(answer.ranks) <= 0.0).all()
-    shown = np.full(one.id_limit, -1.0)
-    shown[among] = exact[among]
-    assert_groups(answer, shown)
 
 
 def random_edges(generator: np.random.Generator, vertices: int, edges: int) -> EdgeBatch:

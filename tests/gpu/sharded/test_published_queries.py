@@ -26,14 +26,10 @@ from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.published import TakeListed
 from liverank_gpu.personalized.published import PublishedQuery
 from liverank_gpu.types import Personalized, VertexOrder
+from tests.gpu.personalized.certified import assert_certified
 from tests.gpu.personalized.test_published_personalized import KINDS
 from tests.gpu.personalized.wang_reference import WangReference, reference_of
-from tests.gpu.sharded.test_personalized import (
-    assert_certified,
-    both,
-    random_edges,
-    weighted_or_not,
-)
+from tests.gpu.sharded.test_personalized import both, random_edges, weighted_or_not
 from tests.gpu.sharded.threads import ThreadWorkers
 
 CPU = backend_named("cpu")

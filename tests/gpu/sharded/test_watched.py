@@ -27,14 +27,8 @@ from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Personalized
 from tests.gpu.doubles import TestDevice, looked_after
-from tests.gpu.graphs import exact_ranks
-from tests.gpu.sharded.test_personalized import (
-    FREE,
-    assert_certified,
-    both,
-    error_of,
-    weighted_or_not,
-)
+from tests.gpu.personalized.certified import assert_certified, error_of, exact_ranks
+from tests.gpu.sharded.test_personalized import FREE, both, weighted_or_not
 from tests.gpu.sharded.test_shards import kind_of_graph
 from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep
 
@@ -63,9 +57,7 @@ def assert_follows(one: Engine, query: PersonalizedQuery, answer: Personalized) 
     """The answer has all places that there are, and is within its bound."""
     assert query.target_error is not None
     assert answer.error_bound <= query.target_error
-    weights = np.ones(len(query.seeds)) if query.weights is None else query.weights
-    restarts = np.bincount(query.seeds, weights, minlength=one.id_limit)
-    exact, _ = exact_ranks(one, restarts / restarts.sum())
+    exact = exact_ranks(one, query)
     among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
     if query.among is not None:
         among = np.intersect1d(query.among, among)
