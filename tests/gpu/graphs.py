@@ -147,6 +147,14 @@ def loaded(
     return engine
 
 
+def loaded_with_gaps(options: Options, backend: Backend, seed: int) -> Engine:
+    """A random graph with loops, dangling vertices, vertices without edges and removed ones."""
+    vertices, edges = random_graph(seed)
+    engine = loaded((vertices + 7, edges), options, backend)
+    engine.apply(EdgeBatch.of(remove=[0, vertices + 2]))
+    return engine
+
+
 def assert_certified(engine: Engine, error_bound: float) -> float:
     """The published ranks are a distribution, and their L1 error, which is returned, is within the
     bound.

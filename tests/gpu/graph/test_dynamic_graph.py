@@ -72,7 +72,8 @@ def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
     def stream(seed: int, large: bool, removes: bool) -> None:
         generator = np.random.default_rng(seed)
-        graph = DynamicGraph(backend, dangling, directed=directed)
+        order = get_args(VertexOrder)[seed % 3]
+        graph = DynamicGraph(backend, dangling, order, directed=directed)
         model = Model(dangling, directed)
         for _ in range(8 if is_emulated(backend) else 25):
             apply(graph, model, _any_batch(generator, model, removes, LARGE if large else 60))

@@ -75,24 +75,6 @@ def test_no_answer_depends_on_the_order(family: str, dangling: Dangling, backend
         batch = random_batch(generator, model, 24)
 
 
-@pytest.mark.any_thread_order
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_any_stream_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, backend: Backend
-) -> None:
-    for seed in range(8):
-        generator = np.random.default_rng(seed)
-        graph, model = DynamicGraph(backend, dangling, "degree"), Model(dangling)
-        for step in range(12):
-            batch = random_batch(generator, model, 120 if step == 0 else 20)
-            expected, applied = model.apply(batch), graph.apply(batch)
-            for count in ("inserted", "already_present", "deleted", "not_found", "new_vertices"):
-                assert getattr(applied.counts, count) == getattr(expected, count), count
-            check_invariants(graph, model)
-        assert not graph.permutation.is_identity
-        assert len(graph.permutation.ids) < graph.vertices
-
-
 def test_positions_fall_by_powers_of_two_of_the_degree_and_keep_the_order_inside(
     backend: Backend,
 ) -> None:
@@ -133,25 +115,6 @@ def test_equal_ranks_above_the_last_place_are_ordered_by_id(backend: Backend) ->
         assert permutation.top_k(values, k)[0].tolist() == best
 
 
-def test_columns_may_lie_on_the_device(backend: Backend) -> None:
-    if backend.xp is np:
-        pytest.skip("the arrays of this backend are the host's")
-    graph, model = DynamicGraph(backend, "uniform", "degree"), Model("uniform")
-    generator = np.random.default_rng(1)
-    for step, dtype in enumerate((np.int64, np.int32) * 3):
-        batch = random_batch(generator, model, 3_000 if step == 0 else 40)
-        on_device = EdgeBatch(
-            **{
-                name: backend.device.to_device(getattr(batch, name).astype(dtype))
-                for name in ("insert_sources", "insert_targets", "delete_sources", "delete_targets")
-            },
-            vertices=batch.vertices,
-        )
-        expected = model.apply(batch)
-        assert graph.apply(on_device).counts.inserted == expected.inserted
-        check_invariants(graph, model)
-
-
 def test_ids_that_no_graph_has_are_not_found(backend: Backend) -> None:
     for order in get_args(VertexOrder):
         graph, model = DynamicGraph(backend, "uniform", order), Model("uniform")
@@ -165,20 +128,6 @@ def test_ids_that_no_graph_has_are_not_found(backend: Backend) -> None:
             )
             assert (applied.counts.deleted, applied.counts.not_found) == (0, 5 * many)
             check_invariants(graph, model)
-
-
-def test_the_same_batches_give_the_same_bits(backend: Backend) -> None:
-    def ranks() -> bytes:
-        generator, model = np.random.default_rng(9), Model("uniform")
-        engine = Engine(Options(vertex_order="degree"), backend)
-        for strategy in ("static", "naive-dynamic", "static"):
-            batch = random_batch(generator, model, 200)
-            model.apply(batch)
-            engine.apply(batch)
-            engine.update(strategy)
-        return engine.publish().to_numpy().tobytes()
-
-    assert ranks() == ranks()
 
 
 def test_ranks_published_between_the_first_edges_and_their_solve_are_the_old_ones(

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, Options, Result
+from liverank_gpu import EdgeBatch, Options, Result
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.analysis import SolveComponents
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import exact_ranks, igraph_ranks, random_graph
+from tests.gpu.graphs import exact_ranks, igraph_ranks, loaded, random_graph
 from tests.gpu.observed import observed
 
 Edges = NDArray[np.int64]
@@ -46,18 +46,6 @@ def _kinds(result: Result) -> set[str]:
     assert result.trace is not None
     assert sum(step.rounds for step in result.trace.steps) == result.iterations
     return {step.kind for step in result.trace.steps}
-
-
-def _loaded(
-    backend: Backend, edges: Edges, options: Options, vertices: int = 0, seed: int = 1
-) -> Engine:
-    engine = Engine(options, backend)
-    weights = None
-    if options.weighted:
-        weights = np.random.default_rng(seed).uniform(0.1, 9.0, len(edges)).astype(np.float32)
-    columns = edges[:, 0].copy(), edges[:, 1].copy()
-    engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights))
-    return engine
 
 
 def _backwards(vertices: int, edges: int, seed: int = 3) -> Edges:
@@ -115,9 +103,9 @@ def test_the_ranks_are_those_of_other_solvers(graph: str, options: Options, cpu:
     options = replace(options, tolerance=1e-15)
     edges = GRAPHS[graph]()
     vertices = int(edges.max()) + 4
-    exact, bound = exact_ranks(_loaded(cpu, edges, options, vertices))
+    exact, bound = exact_ranks(loaded((vertices, edges), options, cpu))
     for strategy in ("auto", "static"):
-        engine = _loaded(_always(cpu), edges, options, vertices)
+        engine = loaded((vertices, edges), options, _always(cpu))
         result = engine.update(strategy, trace=True)
         assert result.converged
         assert "components" in _kinds(result)
@@ -131,7 +119,7 @@ def test_the_ranks_are_those_of_other_solvers(graph: str, options: Options, cpu:
 
 
 def test_removed_vertices_have_no_part(cpu: Backend) -> None:
-    engine = _loaded(_always(cpu), GRAPHS["few cycles"](), Options(target_error=1e-12))
+    engine = loaded((0, GRAPHS["few cycles"]()), Options(target_error=1e-12), _always(cpu))
     engine.apply(EdgeBatch.of(remove=[3, 77, 499]))
     result = engine.update(trace=True)
     assert "components" in _kinds(result)
@@ -143,7 +131,7 @@ def test_removed_vertices_have_no_part(cpu: Backend) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_components_are_those_of_networkx(seed: int, cpu: Backend) -> None:
     vertices, edges = random_graph(seed)
-    engine = _loaded(cpu, edges, Options(vertex_order="given"), vertices)
+    engine = loaded((vertices, edges), Options(vertex_order="given"), cpu)
     assert cpu.components is not None
     found = cpu.components.find(engine.internals.graph.view)
     parts = np.split(found.order, found.first[1:-1])
@@ -168,7 +156,7 @@ def test_a_target_below_rounding_is_not_waited_for(cpu: Backend) -> None:
     hub = np.stack([np.arange(1, 4_001), np.zeros(4_000, int)], 1)
     edges = np.concatenate([_backwards(4_001, 9_000), hub])
     edges = np.unique(np.concatenate([edges, _backwards(4_001, 20_000, 4)]), axis=0)
-    engine = _loaded(_always(cpu), edges, Options(target_error=1e-13))
+    engine = loaded((0, edges), Options(target_error=1e-13), _always(cpu))
     result = engine.update(trace=True)
     assert result.trace is not None
     assert result.trace.steps[-1].kind == "components"
@@ -180,7 +168,7 @@ def test_a_target_below_rounding_is_not_waited_for(cpu: Backend) -> None:
 def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> None:
     leaves = np.random.default_rng(8).integers([6_000, 0], [60_000, 6_000], (200_000, 2))
     registry = _with_pairs(np.concatenate([_backwards(6_000, 20_000), leaves]), 1_000)
-    engine = _loaded(cpu, registry, Options(target_error=1e-10))
+    engine = loaded((0, registry), Options(target_error=1e-10), cpu)
     result = engine.update(trace=True)
     assert "components" in _kinds(result)
     assert result.converged
@@ -194,8 +182,8 @@ def test_a_registry_is_solved_by_components_and_a_grid_is_not(cpu: Backend) -> N
     grid = np.concatenate([right, down])
     never = _instead(cpu, find=Mock(side_effect=AssertionError))
     both = np.concatenate([grid, grid[:, ::-1]])
-    assert _kinds(_loaded(never, both, Options()).update(trace=True)) == {"sweep"}
-    undirected = _loaded(never, grid, Options(directed=False, target_error=1e-10))
+    assert _kinds(loaded((0, both), Options(), never).update(trace=True)) == {"sweep"}
+    undirected = loaded((0, grid), Options(directed=False, target_error=1e-10), never)
     assert _kinds(undirected.update(trace=True)) == {"sweep"}
 
 
@@ -206,7 +194,7 @@ def test_a_solve_begins_with_components_where_in_degrees_say_little(
     # the ranks of many leaves pass through a hub to a path of vertices with one in-edge each
     leaves, path = np.arange(300, 20_300), np.arange(300)
     edges = np.append(leaves, path[:-1]), np.append(leaves * 0, path[1:])
-    engine = _loaded(cpu, np.stack(edges, 1), Options(target_error=1e-10))
+    engine = loaded((0, np.stack(edges, 1)), Options(target_error=1e-10), cpu)
     result = engine.update(strategy, trace=True)
     assert result.trace is not None
     # after the guess
@@ -237,7 +225,7 @@ def test_components_take_over_from_sweeps_that_are_slow(
     edges = _rings(3_000)
 
     def solved(backend: Backend) -> tuple[Result, int]:
-        engine = _loaded(backend, edges, options)
+        engine = loaded((0, edges), options, backend)
         engine.internals.iterate.unguessable = engine.internals.iterate.cyclic = 0
         result = engine.update(strategy, trace=True)
         assert result.trace is not None
@@ -261,7 +249,7 @@ def test_components_take_over_from_sweeps_that_are_slow(
 
 def test_a_batch_is_ranked_by_components_where_sweeps_are_slow(cpu: Backend) -> None:
     edges = _rings(3_000)
-    engine = _loaded(cpu, edges, Options(target_error=1e-10))
+    engine = loaded((0, edges), Options(target_error=1e-10), cpu)
     engine.update()
     generator = np.random.default_rng(9)
     batch = generator.integers(0, 15_000, (2, 2_000))
@@ -276,7 +264,7 @@ def test_components_do_not_take_over_without_memory(cpu: Backend) -> None:
     edges, options = _rings(3_000), Options(target_error=1e-9)
     for name in ("find", "solve"):
         failing = Mock(side_effect=MemoryError)
-        engine = _loaded(_instead(cpu, find=failing) if name == "find" else cpu, edges, options)
+        engine = loaded((0, edges), options, _instead(cpu, find=failing) if name == "find" else cpu)
         with observed(SolveComponents, failing if name == "solve" else lambda _, run: run()):
             for strategy in ("auto", "static"):
                 result = engine.update(strategy, trace=True)
@@ -290,7 +278,9 @@ def test_a_graph_whose_cycles_cost_too_much_is_searched_once(cpu: Backend) -> No
     find = cpu.components.find
     # more edges on cycles than was guessed from vertices that are on none
     searched = Mock(side_effect=lambda graph: replace(find(graph), cyclic_edges=1 << 50))
-    engine = _loaded(_always(cpu, find=searched), GRAPHS["a cycle"](), Options(target_error=1e-12))
+    engine = loaded(
+        (0, GRAPHS["a cycle"]()), Options(target_error=1e-12), _always(cpu, find=searched)
+    )
     for _ in range(2):
         assert _kinds(engine.update("static", trace=True)) == {"sweep"}
     assert searched.call_count == 1
@@ -299,7 +289,7 @@ def test_a_graph_whose_cycles_cost_too_much_is_searched_once(cpu: Backend) -> No
 def _bits(backend: Backend, edges: Edges, threads: int) -> tuple[bytes, int]:
     kernels.set_threads(threads)
     try:
-        engine = _loaded(_always(backend), edges, Options(target_error=1e-12))
+        engine = loaded((0, edges), Options(target_error=1e-12), _always(backend))
         result = engine.update(trace=True)
         assert "components" in _kinds(result)
         return engine.publish().to_numpy().tobytes(), result.iterations

@@ -21,7 +21,7 @@ from liverank_gpu.pagerank.sweeps import (
     sweep_to_target,
 )
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import assert_certified, random_graph
+from tests.gpu.graphs import assert_certified, loaded_with_gaps
 from tests.gpu.observed import counted, observable, observed
 
 OPTIONS = [
@@ -35,18 +35,6 @@ NAMES = ["uniform", "self-loop", "weighted", "weighted, self-loop"]
 
 def _cpu() -> Backend:
     return observable(backend_named("cpu"))
-
-
-def _random(options: Options, seed: int) -> Engine:
-    """With loops, vertices without edges and a removed one."""
-    generator = np.random.default_rng(seed)
-    vertices, edges = random_graph(seed)
-    weights = generator.uniform(0.1, 9.0, len(edges)) if options.weighted else None
-    engine = Engine(options, _cpu())
-    columns = edges[:, 0].copy(), edges[:, 1].copy()
-    engine.apply(EdgeBatch(*columns, vertices=vertices + 7, weights=weights))  # type: ignore[arg-type]
-    engine.apply(EdgeBatch.of(remove=[0, vertices + 2]))
-    return engine
 
 
 def _grid(side: int, options: Options, backend: Backend | None = None) -> Engine:
@@ -68,7 +56,7 @@ def _residual(engine: Engine) -> tuple[Any, Any]:
 @pytest.mark.parametrize("options", OPTIONS, ids=NAMES)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_residual_stays_that_of_the_ranks(options: Options, seed: int) -> None:
-    engine = _random(options, seed)
+    engine = loaded_with_gaps(options, _cpu(), seed)
     iterate = engine.internals.iterate
     iterate.exclude_free()
     iterate.reset()
@@ -96,15 +84,7 @@ def test_the_residual_stays_that_of_the_ranks(options: Options, seed: int) -> No
 @pytest.mark.parametrize("target", [1e-3, 1e-6, 1e-11])
 def test_bounds_hold(options: Options, target: float) -> None:
     for seed in range(3):
-        engine = _random(
-            Options(
-                directed=False,
-                weighted=options.weighted,
-                dangling=options.dangling,
-                target_error=target,
-            ),
-            seed,
-        )
+        engine = loaded_with_gaps(replace(options, target_error=target), _cpu(), seed)
         iterate = engine.internals.iterate
         iterate.exclude_free()
         iterate.reset()

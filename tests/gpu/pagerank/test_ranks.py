@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.types import Dangling
+from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import (
     FAMILIES,
     Model,
@@ -204,9 +204,10 @@ def test_top_is_ordered_by_rank_then_id(backend: Backend) -> None:
     assert ranks.of(np.array([4, 0])).tolist() == [values[4], values[0]]
 
 
-def test_the_same_batches_give_the_same_bits(backend: Backend) -> None:
+@pytest.mark.parametrize("order", ["given", "degree"])
+def test_the_same_batches_give_the_same_bits(order: VertexOrder, backend: Backend) -> None:
     def ranks() -> bytes:
-        engine = loaded(random_graph(3), Options(), backend)
+        engine = loaded(random_graph(3), Options(vertex_order=order), backend)
         engine.update("static")
         engine.apply(EdgeBatch.of(insert=[(0, 5), (1, 6)], delete=[(0, 1)]))
         engine.update("naive-dynamic")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, proven_descents, verify
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, proven_descents
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
+from tests.gpu.planted_ties import exact_ranks
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 VERTICES = 240
@@ -43,16 +44,7 @@ def _loaded(options: Options, edges: NDArray[np.int64], backend: Backend) -> Eng
 
 
 def _exact(engine: Engine) -> NDArray[np.longdouble]:
-    """The ranks to 1e-16, by power iteration with longer floats."""
-    vertices, damping = engine.vertices, engine.options.damping
-    sources, targets = verify.with_policy(*engine.edge_list(), vertices, engine.options.dangling)
-    walk = np.full((vertices, vertices), np.longdouble(1) / vertices)
-    walk[:, sources] = 0
-    walk[targets, sources] = np.longdouble(1) / np.bincount(sources)[sources]
-    ranks = np.full(vertices, np.longdouble(1) / vertices)
-    for _ in range(300):
-        ranks = damping * (walk @ ranks) + (1 - np.longdouble(damping)) / vertices
-    return ranks
+    return exact_ranks(engine, np.full(engine.vertices, 1 / np.longdouble(engine.vertices)))
 
 
 @pytest.mark.parametrize("dangling", POLICIES)

@@ -15,40 +15,18 @@ from liverank_gpu.operations.sweeps import ComputeResidual, StartFromInDegrees
 from liverank_gpu.pagerank import sweeps
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.pagerank.sweeps import start_from_in_degrees
-from tests.gpu.graphs import random_graph
+from tests.gpu.graphs import loaded_with_gaps
 from tests.gpu.observed import counted
 
 POLICIES = [Options(), Options(dangling="self-loop"), Options(weighted=True)]
 
 
-def _loaded(options: Options, backend: Backend, seed: int = 1) -> Engine:
-    """A random graph with loops, dangling vertices, vertices without edges and removed ones."""
-    generator = np.random.default_rng(seed)
-    vertices, edges = random_graph(seed)
-    weights = generator.uniform(0.1, 9.0, len(edges)) if options.weighted else None
-    engine = Engine(options, backend)
-    columns = edges[:, 0].copy(), edges[:, 1].copy()
-    engine.apply(EdgeBatch(*columns, vertices=vertices + 7, weights=weights))  # type: ignore[arg-type]
-    engine.apply(EdgeBatch.of(remove=[0, vertices + 2]))
-    return engine
-
-
 def _matrix(engine: Engine) -> verify.GoogleMatrix:
     """Of the vertices that are there, in the order of their ids."""
     kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
-    place = np.full(engine.id_limit, -1)
-    place[kept] = np.arange(len(kept))
-    sources, targets = engine.edge_list()
-    options = engine.options
+    ends, options = np.searchsorted(kept, engine.edge_list()), engine.options
     weights = engine.edge_weights() if options.weighted else None
-    return verify.GoogleMatrix(
-        place[sources],
-        place[targets],
-        len(kept),
-        options.damping,
-        options.dangling,
-        weights=weights,
-    )
+    return verify.GoogleMatrix(*ends, len(kept), options.damping, options.dangling, weights=weights)
 
 
 def _by_id(engine: Engine, values: Any) -> NDArray[np.float64]:
@@ -62,7 +40,7 @@ def _by_id(engine: Engine, values: Any) -> NDArray[np.float64]:
 def test_the_guess_has_the_residual_and_the_sums_that_are_kept(
     options: Options, seed: int, backend: Backend
 ) -> None:
-    engine = _loaded(options, backend, seed)
+    engine = loaded_with_gaps(options, backend, seed)
     iterate = engine.internals.iterate
     iterate.exclude_free()
     buffers = ContributionBuffers.allocate(backend, engine.id_limit)
