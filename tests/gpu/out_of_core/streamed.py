@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,69 @@ from liverank_gpu import (
     InvalidValue,
     Options,
     OutOfCorePrograms,
+    OutOfCoreRanking,
+    OutOfCoreRanks,
     OutOfMemory,
+    Solve,
     VertexProgram,
+    ViewQuery,
+    verify,
 )
+from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import looked_after
+from tests.gpu.graphs import arc_weights_of, arcs_of, exact_ranks
 
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+RESIDUAL = Solve("residual")
+CPU = backend_named("cpu")
+
+
+def ranked(
+    columns: Columns,
+    options: Options,
+    backend: Backend,
+    memory: int | None = None,
+    vertices: int = 0,
+    solve: Solve = RESIDUAL,
+    view: ViewQuery | None = None,
+    scratch: Path | None = None,
+    piece: int = 700,
+) -> OutOfCoreRanks:
+    """Of edges that are added in pieces. memory: None for the least budget that works"""
+    if memory is None:
+        with pytest.raises(InvalidValue) as raised:
+            ranked(columns, options, backend, 1, vertices, solve, view, scratch, piece)
+        memory = named_least(raised.value)
+    with OutOfCoreRanking(memory, options, backend, scratch, view=view) as graph:
+        for first in range(0, len(columns[0]), piece):
+            part = slice(first, first + piece)
+            weights = columns[2][part] if options.weighted else None
+            graph.add(columns[0][part], columns[1][part], weights)
+        return graph.rank(vertices, solve)
+
+
+def named_least(error: InvalidValue) -> int:
+    """The least budget that a refusal of one that is too small names."""
+    found = re.search(r"must be at least ([0-9,]+) bytes", str(error))
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def assert_right(found: OutOfCoreRanks, columns: Columns, options: Options) -> None:
+    """The ranks are those of a graph in memory with these edges, by an independent oracle."""
+    ranks = found.ranks.to_numpy()
+    engine = in_memory(columns, options, CPU, len(ranks))
+    exact, slack = exact_ranks(engine)
+    assert found.edges == engine.edges
+    assert found.result.converged
+    assert found.result.error_bound <= options.target_error
+    assert float(np.abs(ranks - exact).sum()) <= found.result.error_bound + slack
+    weights = arc_weights_of(engine) if options.weighted else None
+    matrix = verify.GoogleMatrix(
+        *arcs_of(engine), len(ranks), options.damping, options.dangling, weights=weights
+    )
+    assert matrix.error_bound(ranks) <= 2.0 * options.target_error
 
 
 def network(vertices: int = 300, edges: int = 1500) -> Columns:
@@ -48,11 +105,9 @@ def added(
 
 def least_memory(graph: OutOfCorePrograms, program: str | VertexProgram, **given: Any) -> int:
     """What the error of a graph whose budget is too small names."""
-    with pytest.raises(InvalidValue, match="must be at least") as raised:
+    with pytest.raises(InvalidValue) as raised:
         graph.run(program, **given)
-    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
-    assert found
-    return int(found[1].replace(",", ""))
+    return named_least(raised.value)
 
 
 def squeezed(

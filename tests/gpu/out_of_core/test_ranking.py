@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import tracemalloc
 from dataclasses import replace
@@ -13,7 +12,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from liverank_gpu import (
     Engine,
@@ -30,61 +28,32 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core import ranking
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import FAMILIES, Pairs, random_graph
-from tests.gpu.out_of_core.streamed import without_locked_memory
+from tests.gpu.graphs import FAMILIES, Pairs, exact_ranks, random_graph
+from tests.gpu.out_of_core import streamed
+from tests.gpu.out_of_core.streamed import RESIDUAL, Columns, without_locked_memory
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-RESIDUAL = Solve("residual")
+
+
+def columns_of(pairs: Pairs) -> Columns:
+    edges = pairs[1]
+    return edges[:, 0], edges[:, 1], np.ones(len(edges), np.float32)
 
 
 def ranked(
-    pairs: Pairs,
-    options: Options,
-    backend: Backend,
-    memory: int | None = None,
-    solve: Solve = RESIDUAL,
-    scratch: Path | None = None,
-    piece: int = 1000,
+    pairs: Pairs, options: Options, backend: Backend, memory: int | None = None, **given: Any
 ) -> OutOfCoreRanks:
-    """memory: None for the least budget that works"""
-    vertices, edges = pairs
-    if memory is None:
-        memory = least_memory(pairs, options, backend)
-    with OutOfCoreRanking(memory, options, backend, scratch) as graph:
-        for first in range(0, len(edges), piece):
-            graph.add(edges[first : first + piece, 0], edges[first : first + piece, 1])
-        return graph.rank(vertices, solve)
+    return streamed.ranked(columns_of(pairs), options, backend, memory, pairs[0], **given)
 
 
 def least_memory(pairs: Pairs, options: Options, backend: Backend) -> int:
-    """What the error of a budget of one byte names."""
-    with pytest.raises(InvalidValue, match="it must be at least") as raised:
+    with pytest.raises(InvalidValue) as raised:
         ranked(pairs, options, backend, memory=1)
-    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
-    assert found
-    return int(found[1].replace(",", ""))
-
-
-def arcs(pairs: Pairs, options: Options) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    sources, targets = pairs[1].T
-    if options.directed:
-        return sources, targets
-    return np.append(sources, targets), np.append(targets, sources)
-
-
-def exact(pairs: Pairs, options: Options) -> tuple[NDArray[np.float64], float]:
-    sources, targets = arcs(pairs, options)
-    return verify.pagerank(sources, targets, pairs[0], options.damping, options.dangling)
+    return streamed.named_least(raised.value)
 
 
 def assert_right(found: OutOfCoreRanks, pairs: Pairs, options: Options) -> None:
-    truth, slack = exact(pairs, options)
-    error = float(np.abs(found.ranks.to_numpy() - truth).sum())
-    assert error <= found.result.error_bound + slack
-    assert found.result.error_bound <= options.target_error
-    assert found.result.converged
-    matrix = verify.GoogleMatrix(*arcs(pairs, options), pairs[0], options.damping, options.dangling)
-    assert matrix.error_bound(found.ranks.to_numpy()) <= 2.0 * options.target_error
+    streamed.assert_right(found, columns_of(pairs), options)
 
 
 def skewed(scale: int = 11, edges: int = 16) -> Pairs:
@@ -132,9 +101,6 @@ def test_random_graphs_with_repeats_are_ranked(backend: Backend, seed: int) -> N
     options = Options(target_error=1e-9, dangling=POLICIES[seed % len(POLICIES)])
     found = ranked(pairs, options, backend)
     assert_right(found, pairs, options)
-    engine = Engine(options, backend)
-    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
-    assert found.edges == engine.edges
 
 
 @pytest.mark.parametrize("order", get_args(VertexOrder))
@@ -180,7 +146,7 @@ def test_the_error_bound_is_of_a_residual_computed_last(backend: Backend) -> Non
     """Whatever the sweeps have accumulated, the certificate comes from the final ranks."""
     pairs, options = skewed(9), Options(target_error=0.5, max_iterations=1)
     found = ranked(pairs, options, backend)
-    matrix = verify.GoogleMatrix(*arcs(pairs, options), pairs[0])
+    matrix = verify.GoogleMatrix(pairs[1][:, 0], pairs[1][:, 1], pairs[0])
     true = matrix.error_bound(found.ranks.to_numpy())
     assert true <= found.result.error_bound * (1 + 1e-9)
     assert found.passes >= found.result.iterations + 2
@@ -191,7 +157,7 @@ def test_a_solve_that_runs_out_of_sweeps_says_so(backend: Backend) -> None:
     found = ranked(pairs, options, backend)
     assert not found.result.converged
     assert found.result.iterations == 2
-    truth, _ = exact(pairs, options)
+    truth, _ = exact_ranks(streamed.in_memory(columns_of(pairs), options, backend, pairs[0]))
     assert np.abs(found.ranks.to_numpy() - truth).sum() <= found.result.error_bound
 
 
@@ -328,7 +294,7 @@ def test_what_is_not_streamed_is_refused_by_name(
     backend: Backend, options: Options, solve: Solve, message: str
 ) -> None:
     with pytest.raises(InvalidValue, match=message):
-        ranked((2, np.array([[0, 1]])), options, backend, 1 << 20, solve)
+        ranked((2, np.array([[0, 1]])), options, backend, 1 << 20, solve=solve)
 
 
 @pytest.mark.parametrize("memory", [0, -1, True, 1.5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 from dataclasses import replace
 from typing import Any, get_args
@@ -23,7 +22,14 @@ from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core import ranking
 from liverank_gpu.types import ViewDirection
-from tests.gpu.out_of_core.streamed import Columns, in_memory, network, without_locked_memory
+from tests.gpu.out_of_core.streamed import (
+    Columns,
+    in_memory,
+    named_least,
+    network,
+    ranked,
+    without_locked_memory,
+)
 from tests.gpu.personalized.test_views import exact
 
 VERTICES = 310
@@ -52,25 +58,7 @@ def viewed(
     **solve: Any,
 ) -> OutOfCoreRanks:
     """memory: None for the least budget that works"""
-    if memory is None:
-        memory = least_memory(columns, options, view, backend, vertices)
-    with OutOfCoreRanking(memory, options, backend, view=view) as graph:
-        for first in range(0, len(columns[0]), 1024):
-            piece = slice(first, first + 1024)
-            weights = columns[2][piece] if options.weighted else None
-            graph.add(columns[0][piece], columns[1][piece], weights)
-        return graph.rank(vertices, Solve(**solve))
-
-
-def least_memory(
-    columns: Columns, options: Options, view: ViewQuery, backend: Backend, vertices: int
-) -> int:
-    """What the error of a budget of one byte names."""
-    with pytest.raises(InvalidValue, match="must be at least") as raised:
-        viewed(columns, options, view, backend, 1, vertices)
-    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
-    assert found
-    return int(found[1].replace(",", ""))
+    return ranked(columns, options, backend, memory, vertices, Solve(**solve), view)
 
 
 @pytest.mark.reference
@@ -127,7 +115,9 @@ def test_arrays_stay_within_the_budget(backend: Backend, name: str) -> None:
     seeds = VIEWS[name].seeds
     view = ViewQuery(seeds, None, 1e-4)
     given = (columns, Options(), view)
-    least = least_memory(*given, backend, 1 << scale)
+    with pytest.raises(InvalidValue) as raised:
+        viewed(*given, backend, 1, 1 << scale)
+    least = named_least(raised.value)
     unlocked = without_locked_memory(backend)
     viewed(*given, unlocked, least, 1 << scale)  # loads kernels
     tracemalloc.start()

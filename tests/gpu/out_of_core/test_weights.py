@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import tracemalloc
 from typing import Any, get_args
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from liverank_gpu import (
-    Engine,
     InvalidValue,
     Options,
-    OutOfCoreRanking,
-    OutOfCoreRanks,
-    Solve,
-    verify,
 )
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core import ranking
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
-from liverank_gpu.types import Dangling, EdgeBatch
+from liverank_gpu.types import Dangling
 from tests.gpu.graphs import random_graph
-from tests.gpu.out_of_core.streamed import without_locked_memory
-
-Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+from tests.gpu.out_of_core.streamed import (
+    Columns,
+    assert_right,
+    ranked,
+    without_locked_memory,
+)
 
 
 def repeated(seed: int, edges: int = 3000, vertices: int = 200) -> Columns:
@@ -39,95 +35,22 @@ def repeated(seed: int, edges: int = 3000, vertices: int = 200) -> Columns:
     return sources, targets, weights
 
 
-def distinct(columns: Columns, directed: bool) -> Columns:
-    """The last of equal edges."""
-    edges = {}
-    for u, v, weight in zip(*(column.tolist() for column in columns), strict=True):
-        edges[(u, v) if directed else (min(u, v), max(u, v))] = weight
-    ends = np.array(list(edges), np.int64)
-    return ends[:, 0], ends[:, 1], np.array(list(edges.values()), np.float32)
-
-
-def arcs(columns: Columns, directed: bool) -> Columns:
-    """Of distinct edges, as the oracle takes them."""
-    if directed:
-        return columns
-    others = columns[0] != columns[1]
-    sources, targets, weights = (column[others] for column in columns)
-    first, second, third = columns
-    return np.append(first, targets), np.append(second, sources), np.append(third, weights)
-
-
-def ranked(
-    columns: Columns, options: Options, backend: Backend, memory: int, vertices: int = 0
-) -> OutOfCoreRanks:
-    sources, targets, weights = columns
-    with OutOfCoreRanking(memory, options, backend) as graph:
-        for first in range(0, len(sources), 700):
-            piece = slice(first, first + 700)
-            graph.add(sources[piece], targets[piece], weights[piece])
-        return graph.rank(vertices, Solve("residual"))
-
-
-def least_memory(columns: Columns, options: Options, backend: Backend) -> int:
-    """What the error of a budget of one byte names."""
-    with pytest.raises(InvalidValue, match="it must be at least") as raised:
-        ranked(columns, options, backend, memory=1)
-    found = re.search(r"at least ([0-9,]+) bytes", str(raised.value))
-    assert found
-    return int(found[1].replace(",", ""))
-
-
-def assert_right(found: OutOfCoreRanks, columns: Columns, options: Options) -> None:
-    edges = distinct(columns, options.directed)
-    sources, targets, weights = arcs(edges, options.directed)
-    vertices = len(found.ranks.to_numpy())
-    truth, slack = verify.pagerank(
-        sources, targets, vertices, options.damping, options.dangling, weights=weights
-    )
-    assert found.edges == len(edges[0]) - (
-        int((edges[0] == edges[1]).sum()) if options.dangling == "self-loop" else 0
-    )
-    error = float(np.abs(found.ranks.to_numpy() - truth).sum())
-    assert error <= found.result.error_bound + slack
-    assert found.result.error_bound <= options.target_error
-    matrix = verify.GoogleMatrix(
-        sources, targets, vertices, options.damping, options.dangling, weights=weights
-    )
-    assert matrix.error_bound(found.ranks.to_numpy()) <= 2.0 * options.target_error
-
-
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", get_args(Dangling))
 def test_ranks_are_right(backend: Backend, dangling: Dangling, directed: bool) -> None:
     columns = repeated(1)
     options = Options(dangling=dangling, directed=directed, weighted=True, target_error=1e-9)
-    found = ranked(columns, options, backend, least_memory(columns, options, backend))
+    found = ranked(columns, options, backend)
     assert found.windows > 2
     assert_right(found, columns, options)
 
 
-def test_ranks_agree_with_the_engine(backend: Backend) -> None:
-    columns = repeated(2)
-    options = Options(weighted=True, target_error=1e-5)
-    found = ranked(columns, options, backend, 1 << 20)
-    engine = Engine(options, backend)
-    engine.apply(EdgeBatch(columns[0], columns[1], weights=columns[2]))
-    engine.update("residual")
-    published = engine.publish()
-    difference = np.abs(found.ranks.to_numpy() - published.to_numpy()).sum()
-    assert difference <= found.result.error_bound + published.error_bound
-    assert found.edges == engine.edges
-
-
 def test_equal_weights_are_no_weights(backend: Backend) -> None:
-    sources, targets, _ = repeated(3)
-    found = []
+    sources, targets, weights = repeated(3)
+    columns, found = (sources, targets, np.ones_like(weights)), []
     for weighted in (True, False):
         options = Options(weighted=weighted, target_error=1e-9)
-        with OutOfCoreRanking(1 << 20, options, backend) as graph:
-            graph.add(sources, targets)
-            found.append(graph.rank(solve=Solve("residual")))
+        found.append(ranked(columns, options, backend, 1 << 20))
     difference = np.abs(found[0].ranks.to_numpy() - found[1].ranks.to_numpy()).sum()
     assert difference <= sum(each.result.error_bound for each in found)
     # a pass over the edges loads their weights too
@@ -137,23 +60,17 @@ def test_equal_weights_are_no_weights(backend: Backend) -> None:
 
 def test_the_last_repeat_counts_from_either_end(backend: Backend) -> None:
     options = Options(weighted=True, directed=False, target_error=1e-12)
-    with OutOfCoreRanking(1 << 20, options, backend) as graph:
-        graph.add(np.array([0, 1, 0]), np.array([1, 0, 2]), np.array([5.0, 3.0, 1.0]))
-        found = graph.rank(solve=Solve("residual"))
+    sent = (np.array([0, 1, 0]), np.array([1, 0, 2]), np.array([5.0, 3.0, 1.0], np.float32))
+    found = ranked(sent, options, backend, 1 << 20)
     expected = (np.array([0, 0]), np.array([1, 2]), np.array([3.0, 1.0], np.float32))
     assert_right(found, expected, options)
-    assert found.edges == 2
 
 
 def test_a_heavy_loop_leaves_room_for_other_edges(backend: Backend) -> None:
     columns = (np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([1e30, 1e-30, 1.0], np.float32))
     options = Options(weighted=True, target_error=1e-9)
     found = ranked(columns, options, backend, 1 << 20)
-    engine = Engine(options, backend)
-    engine.apply(EdgeBatch(columns[0], columns[1], weights=columns[2]))
-    engine.update("residual")
-    difference = np.abs(found.ranks.to_numpy() - engine.publish().to_numpy()).sum()
-    assert difference <= found.result.error_bound + engine.publish().error_bound <= 2e-9
+    assert_right(found, columns, options)
 
 
 def test_weights_come_from_page_locked_memory_too(backend: Backend) -> None:

@@ -24,9 +24,11 @@ POLICIES = [Options(), Options(dangling="self-loop"), Options(weighted=True)]
 def _matrix(engine: Engine) -> verify.GoogleMatrix:
     """Of the vertices that are there, in the order of their ids."""
     kept = np.delete(np.arange(engine.id_limit), engine.free_ids())
-    ends, options = np.searchsorted(kept, engine.edge_list()), engine.options
+    (sources, targets), options = np.searchsorted(kept, engine.edge_list()), engine.options
     weights = engine.edge_weights() if options.weighted else None
-    return verify.GoogleMatrix(*ends, len(kept), options.damping, options.dangling, weights=weights)
+    return verify.GoogleMatrix(
+        sources, targets, len(kept), options.damping, options.dangling, weights=weights
+    )
 
 
 def _by_id(engine: Engine, values: Any) -> NDArray[np.float64]:
