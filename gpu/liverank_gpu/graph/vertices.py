@@ -191,6 +191,14 @@ class VertexPermutation:
         arranged[permuted:] = values[permuted:]
         return arranged
 
+    def by_position(self, values: Array) -> Array:
+        """An array over ids as one over positions: a copy, or the same array for the identity."""
+        if self.is_identity:
+            return values
+        arranged = values.copy()
+        arranged[: len(self.ids)] = values[self.ids]
+        return arranged
+
     def top_k(self, values: Array, k: int) -> TopK:
         """Ids and values of the k largest of values[n] over positions, on the host; ties by id.
         0 ≤ k ≤ n.

@@ -42,12 +42,14 @@ class Ranks:
         free: Array,
         ties: RankTies | None,
         rhs_scale: float,
+        id_limit: int | None = None,
     ) -> None:
         """values  values[n], y over positions: its own from now on
         mass    Σy
-        free    int32[…], the positions of free ids
+        free    int32[…], the positions of no vertex
         ties    vertices that get equal ranks; error_bound contains what that adds
         rhs_scale  β
+        id_limit   None: n
         """
         if len(free):
             values[free] = _FREE
@@ -59,7 +61,7 @@ class Ranks:
         self._written = backend.device.event()  # readers have streams of their own
         self._written.record()
         self.count = len(values) - len(free)
-        self.id_limit = len(values)
+        self.id_limit = len(values) if id_limit is None else id_limit
         self.error_bound = error_bound
         self.base = rhs_scale / mass if mass > 0.0 else 0.0
         self._rhs_scale = rhs_scale
@@ -154,7 +156,7 @@ class Ranks:
         """float64[id_limit], all ranks on the host; 0 for a free id."""
         device = self._backend.device
         with device.reading(self._written):
-            values = self._permutation.by_id(self._values)
+            values = self._permutation.by_id(self._values)[: self.id_limit]
             try:
                 ranks = device.to_host(values / self._mass)
             except MemoryError:
@@ -280,14 +282,15 @@ class RankReference:
     def _follow(self, ranks: Ranks) -> None:
         """Brings the reference into the order and to the number of vertices of `ranks`."""
         xp, permutation = ranks._backend.xp, ranks._permutation
-        added = ranks.id_limit - len(self._told)
         with ranks._backend.device.reading(ranks._written):
-            if added > 0:
+            moved, length = permutation is not self._permutation, len(ranks._values)
+            if moved:
+                length = ranks.id_limit
+                self._told = self._permutation.by_id(self._told)[:length]
+            if (added := length - len(self._told)) > 0:
                 self._told = xp.concatenate([self._told, xp.zeros(added)])
-            if permutation is not self._permutation:
-                told = self._permutation.by_id(self._told)
-                self._told = told.copy()
-                self._told[: len(permutation.ids)] = told[permutation.ids]
+            if moved:
+                self._told = permutation.by_position(self._told)
                 self._permutation = permutation
             if len(ranks._free):
                 # whatever comes back is a new vertex

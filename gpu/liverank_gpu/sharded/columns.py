@@ -200,6 +200,41 @@ def by_position(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return whole
 
 
+class DealtOrder(VertexPermutation):
+    """The order in which the rows of one shard follow those of another, with room for equally many
+    each: the position p of a vertex is p div P rows behind the beginning of shard p mod P.
+
+    order  of positions
+    size   P
+    room   at least as many rows as a shard has; the places that are left are of no vertex
+    """
+
+    def __init__(self, backend: Backend, order: VertexPermutation, size: int, room: int) -> None:
+        self._backend, self.ids, self.positions = backend, order.ids, order.positions
+        self._size, self.room = size, room
+
+    @property
+    def is_identity(self) -> bool:
+        return False
+
+    def positions_of(self, ids: Array) -> Array:
+        positions = super().positions_of(ids)
+        return positions % self._size * self.room + positions // self._size
+
+    def to_ids(self, positions: Array) -> Array:
+        room = max(1, self.room)
+        return super().to_ids(positions % room * self._size + positions // room)
+
+    def by_id(self, values: Array) -> Array:
+        """As long as `values`: what is behind the ids is of no vertex."""
+        return super().by_id(values.reshape(self._size, self.room).T.reshape(-1))
+
+    def by_position(self, values: Array) -> Array:
+        rows = np.zeros(self._size * self.room, values.dtype)
+        rows[: len(values)] = super().by_position(values)
+        return rows.reshape(self.room, self._size).T.reshape(-1)
+
+
 # ---- where the entries of each shard are in the lists of a liverank_gpu.snapshot.Snapshot ----
 #
 # A snapshot has the out-lists one after the other by position, each padded to a multiple of

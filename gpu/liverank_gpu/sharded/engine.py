@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any, NoReturn, Self, get_args
+from typing import Any, NamedTuple, NoReturn, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbo
 from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.csr import loop_dtype
-from liverank_gpu.pagerank.places import RankTies, SettledTarget
+from liverank_gpu.pagerank.places import SettledTarget
 from liverank_gpu.pagerank.ranks import Ranks
 from liverank_gpu.pagerank.strategies import Solve, tell_unconverged
 from liverank_gpu.personalized.batch import Queries, QueryBatch
@@ -37,7 +37,13 @@ from liverank_gpu.personalized.resolve import (
 from liverank_gpu.personalized.views import ViewSteps
 from liverank_gpu.personalized.watched import Registration, Start, require_watchable
 from liverank_gpu.sharded.cluster import Cluster, started_workers
-from liverank_gpu.sharded.columns import MOST_REPLICATED, ListLayout, by_position, dealt
+from liverank_gpu.sharded.columns import (
+    MOST_REPLICATED,
+    DealtOrder,
+    ListLayout,
+    by_position,
+    dealt,
+)
 from liverank_gpu.sharded.dask_workers import Workers
 from liverank_gpu.sharded.member import ShardRanks, ShardSize
 from liverank_gpu.sharded.programs import ShardedPrograms
@@ -516,6 +522,14 @@ class _ReversedEdgeReader(ShardedEdgeReader):
         return self._workers.everywhere("read_reversed", method, *arguments)
 
 
+class _GatheredRanks(NamedTuple):
+    """Ranks of all shards, in the memory of this process: see Member.values."""
+
+    shared: SharedValues
+    room: int
+    parts: list[ShardRanks]
+
+
 class ShardedEngine(Engine):
     """An Engine whose graph and ranks are in several shards: calls go to all of them, and what
     they return is joined. What an Engine does without vertices, estimates of memory and ranks of a
@@ -581,8 +595,9 @@ class ShardedEngine(Engine):
         self._order: NDArray[np.int64] | None = None
         self._ordered = False  # at the last update: the first edges decide on the order
         self._permutation, self._shared = VertexPermutation(host_backend()), ReusedValues()
+        self._dealt = DealtOrder(host_backend(), self._permutation, self._workers.size, 0)
         self._publishes = False  # what was updated last
-        self._gathered_ahead: tuple[SharedValues, list[ShardRanks]] | None = None
+        self._gathered_ahead: _GatheredRanks | None = None
         self._edges = 0
 
     @property
@@ -681,14 +696,20 @@ class ShardedEngine(Engine):
         self._gathered_ahead, publishes, self._publishes = None, self._publishes, False
         result: Result
         if publishes:
-            shared = self._shared.next(self.ids.limit)
-            found = self._workers.everywhere("updated", shared.place, *asked)
-            self._gathered_ahead = shared, [ranks for _, ranks in found]
+            gathered, found = self._gather("updated", *asked)
+            self._gathered_ahead = gathered._replace(parts=[ranks for _, ranks in found])
             result = found[0][0]
         else:
             result = self._workers.everywhere("update", *asked)[0]
         self._ordered |= self.edges > 0
         return result
+
+    def _gather(self, method: str, *asked: Any) -> tuple[_GatheredRanks, list[Any]]:
+        """Has the shards write their ranks to memory of this process. Returns what they return."""
+        room = -(-self.ids.limit // self._workers.size)
+        shared = self._shared.next(room * self._workers.size)
+        found = self._workers.everywhere(method, shared.place, room, *asked)
+        return _GatheredRanks(shared, room, found), found
 
     def top(self, k: int = 10) -> tuple[NDArray[np.int64], Ranking]:
         """Ids and ranks of the k highest of the last update; ties by id. Each shard sends k. Raises
@@ -707,21 +728,24 @@ class ShardedEngine(Engine):
         machine write them there. Raises ShardLost.
         """
         ahead, self._gathered_ahead, self._publishes = self._gathered_ahead, None, True
-        if ahead is None:
-            shared = self._shared.next(self.ids.limit)
-            ahead = shared, self._workers.everywhere("values", shared.place)
-        shared, parts = ahead
+        shared, room, parts = ahead or self._gather("values")[0]
         self._take_sizes([part.size for part in parts])
-        first, values = parts[0], self._shared.filled(shared, sum(each.rows for each in parts))
-        for rank, each in enumerate(parts):
+        values = self._shared.filled(shared, room * len(parts))
+        ends = [(rank * room, rank * room + each.rows) for rank, each in enumerate(parts)]
+        for (first, end), each in zip(ends, parts, strict=True):
             if each.values is not None:  # of a shard elsewhere
-                values[rank :: len(parts)] = each.values
-        free = NO_IDS
+                values[first:end] = each.values
+        holes = [np.arange(end, first + room) for first, end in ends]
+        free = np.concatenate(holes)
         if any(each.free for each in parts):
+            values[free] = -np.inf
             free = np.flatnonzero(values == -np.inf)
-            values[free] = 0.0
-        more = first.mass, self._ranked.bound, first.rhs_scale, first.ties
-        return self._gathered(values, free, *more)
+        limit, first_part = sum(each.rows for each in parts), parts[0]
+        order = self._order_of(limit)
+        if self._dealt.room != room or len(self._dealt.ids) != len(order.ids):
+            self._dealt = DealtOrder(host_backend(), order, len(parts), room)
+        more = self._ranked.bound, free.astype(np.int32), first_part.ties, first_part.rhs_scale
+        return Ranks(host_backend(), self._dealt, values, first_part.mass, *more, limit)
 
     def joined(self, parts: Sequence[Told]) -> Ranks:
         """The ranks of a view, of those of all shards."""
@@ -730,24 +754,15 @@ class ShardedEngine(Engine):
         values = by_position([values for values, _, _ in copied])
         free = np.flatnonzero(values == -np.inf)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
-        return self._gathered(values, free, mass, parts[0].error_bound, rhs_scale)
+        more = parts[0].error_bound, free.astype(np.int32), None, rhs_scale
+        return Ranks(host_backend(), self._order_of(len(values)), values, mass, *more)
 
-    def _gathered(
-        self,
-        values: Ranking,
-        free: NDArray[np.int64],
-        mass: float,
-        error_bound: float,
-        rhs_scale: float,
-        ties: RankTies | None = None,
-    ) -> Ranks:
-        """values: by position; the others as those of Ranks"""
-        backend, ids = host_backend(), self._ids()[: len(values)]
+    def _order_of(self, count: int) -> VertexPermutation:
+        """Of the positions below this one."""
+        ids = self._ids()[:count]
         if len(self._permutation.ids) != len(ids):  # the order is chosen once
-            self._permutation = VertexPermutation(backend, ids.astype(np.int32))
-        permutation = self._permutation
-        free = free.astype(np.int32)
-        return Ranks(backend, permutation, values, mass, error_bound, free, ties, rhs_scale)
+            self._permutation = VertexPermutation(host_backend(), ids.astype(np.int32))
+        return self._permutation
 
     def _take_sizes(self, sizes: Sequence[ShardSize]) -> None:
         self.shard_vertices = [each.vertices for each in sizes]

@@ -195,20 +195,20 @@ class Member(Engine):
         permutation = self._ranked.permutation
         return permutation.ids_of(np.arange(len(permutation.ids)))
 
-    def updated(self, place: Place | None, *asked: Any) -> tuple[Result, ShardRanks]:
+    def updated(self, place: Place | None, room: int, *asked: Any) -> tuple[Result, ShardRanks]:
         """`update`, then `values`."""
-        return self.update(*asked), self.values(place)
+        return self.update(*asked), self.values(place, room)
 
-    def values(self, place: Place | None = None) -> ShardRanks:
+    def values(self, place: Place | None, room: int) -> ShardRanks:
         """The ranks of own vertices after the last `update`, -inf for free ids, and the size.
 
-        place  of the values of all shards, by position
+        place  of the values of all shards, in a DealtOrder with this room
         """
         to_host, ranked = self._graph.backend.device.to_host, self._ranked
         free = to_host(ranked.free)
         with self._published() as own:
             rows = len(own)
-            part = self._places.part(place, self.rank, self._graph.numbering.size, rows)
+            part = self._places.part(place, self.rank * room, rows)
             values = np.empty(rows) if part is None else part
             on_host = own if isinstance(own, np.ndarray) else to_host(own)
             np.maximum(on_host, 0.0, out=values)  # as Engine.publish

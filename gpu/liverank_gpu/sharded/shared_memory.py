@@ -93,11 +93,9 @@ class MappedPlaces:
     def __init__(self) -> None:
         self._mapped: dict[Place, mmap.mmap] = {}
 
-    def part(
-        self, place: Place | None, first: int, step: int, length: int
-    ) -> NDArray[np.float64] | None:
-        """float64[length], to be written: the values at first, first + step, …. None if this
-        process does not reach them.
+    def part(self, place: Place | None, first: int, length: int) -> NDArray[np.float64] | None:
+        """float64[length], to be written: the values from `first` on. None if this process does not
+        reach them.
         """
         if place is None:
             return None
@@ -107,8 +105,7 @@ class MappedPlaces:
             while len(self._mapped) >= _MAPPED:
                 del self._mapped[next(iter(self._mapped))]
             self._mapped[place] = memory
-        shared = np.frombuffer(memory, np.float64, offset=_TOKEN_BYTES)
-        return shared[first : first + step * length : step]
+        return np.frombuffer(memory, np.float64, length, _TOKEN_BYTES + 8 * first)
 
 
 def _mapped(place: Place) -> mmap.mmap | None:

@@ -33,12 +33,13 @@ from liverank_gpu.backends.cpu.device import CpuDevice
 from liverank_gpu.errors import BackendUnavailable, DeviceLost, EngineError
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.sweeps import OrthominUpdate
+from liverank_gpu.pagerank.ranks import RankReference
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, relative_cost
 from liverank_gpu.personalized.batch import Queries
 from liverank_gpu.sharded.columns import MOST_REPLICATED, Numbering
 from liverank_gpu.sharded.engine import ShardedQueries
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place, ReusedValues, SharedValues
-from liverank_gpu.types import Form
+from liverank_gpu.types import Form, VertexOrder
 from tests.gpu.doubles import instead, looked_after
 from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.observed import counted
@@ -556,31 +557,56 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
         assert earlier.to_numpy().tolist() == expected  # no later one is written there
 
 
+@pytest.mark.parametrize("order", ["given", "degree"])
+def test_changes_of_ranks_are_found_while_vertices_come_and_go(order: VertexOrder) -> None:
+    generator = np.random.default_rng(4)
+    options = Options(target_error=TARGET, vertex_order=order)
+    told, reference = np.zeros(0), None
+    with ShardedEngine(options, workers=ThreadWorkers(options, 3, CPU)) as engine:
+        for limit in (40, 41, 42, 43, 47, 60):
+            ends = generator.integers(0, limit, (2, 90))
+            engine.apply(EdgeBatch(*ends, vertices=limit))
+            engine.apply(EdgeBatch(remove=generator.integers(0, limit, 2)))
+            engine.update()
+            ranks = engine.publish()
+            values, told = ranks.to_numpy(), np.append(told, np.zeros(limit - len(told)))
+            told[engine.free_ids()] = 0.0
+            if reference is None:
+                reference, told = RankReference(ranks), values.copy()
+            changed = np.flatnonzero(np.abs(values - told) > 0.1 * told)
+            found = reference.changes(ranks, 0.1, 1000)
+            assert (found.found, sorted(found.ids)) == (len(changed), changed.tolist())
+            reference.tell(ranks, changed)
+            told[changed] = values[changed]
+            assert reference.of(np.arange(limit)).tolist() == told.tolist()
+    assert len(told) == 60
+
+
 def test_memory_of_ranks_is_used_again_when_nobody_has_them() -> None:
     reused, places = ReusedValues(), MappedPlaces()
 
     def published(value: float, length: int = 100) -> tuple[SharedValues, NDArray[np.float64]]:
         shared = reused.next(length)
-        for first, own in ((0, value), (1, -value)):
-            part = places.part(shared.place, first, 2, length // 2)
+        for first, own in ((0, value), (length // 2, -value)):
+            part = places.part(shared.place, first, length // 2)
             assert part is not None
             part[:] = own
         return shared, reused.filled(shared, length)
 
     first, values = published(1.0)
-    part = values[10:12]
+    part = values[48:52]
     del values
     second, later = published(2.0)
     assert second is not first
-    assert (part.tolist(), later[:2].tolist()) == ([1.0, -1.0], [2.0, -2.0])
+    assert (part.tolist(), later[49:51].tolist()) == ([1.0, 1.0, -1.0, -1.0], [2.0, -2.0])
     del part
     third, last = published(3.0, 102)  # there is room for some more
     assert third is first
-    assert (later[:2].tolist(), last[-2:].tolist()) == ([2.0, -2.0], [3.0, -3.0])
+    assert (later[49:51].tolist(), last[50:52].tolist()) == ([2.0, -2.0], [3.0, -3.0])
     del later
     fourth, more = published(4.0, 200)
     assert fourth not in (first, second)
-    assert more[-2:].tolist() == [4.0, -4.0]
+    assert more[99:101].tolist() == [4.0, -4.0]
 
 
 def test_the_memory_of_a_shard_is_free_with_its_last_reference(backend: Backend) -> None:
