@@ -564,8 +564,8 @@ def test_changes_of_ranks_are_found_while_vertices_come_and_go(order: VertexOrde
     told, reference = np.zeros(0), None
     with ShardedEngine(options, workers=ThreadWorkers(options, 3, CPU)) as engine:
         for limit in (40, 41, 42, 43, 47, 60):
-            ends = generator.integers(0, limit, (2, 90))
-            engine.apply(EdgeBatch(*ends, vertices=limit))
+            sources, targets = generator.integers(0, limit, (2, 90))
+            engine.apply(EdgeBatch(sources, targets, vertices=limit))
             engine.apply(EdgeBatch(remove=generator.integers(0, limit, 2)))
             engine.update()
             ranks = engine.publish()
