@@ -74,73 +74,67 @@ class Graph:
     undirected: bool = False
 
 
+@dataclass(frozen=True)
 class Method:
     """One of the paper's methods on a graph.
 
-    host  the arrays that are copied to the device
+    host     the arrays that are copied to the device
+    iterate  one iteration: these arrays there, and the ranks before and after
     """
 
+    vertices: int
+    dtype: type
     host: list[Array]
-
-    def __init__(
-        self, backend: Backend, load: Load, graph: Graph, dtype: type = np.float32
-    ) -> None:
-        self.vertices, self.dtype = graph.vertices, dtype
-        self._to_host, self._load = backend.device.to_host, load
-        self._value = "float" if dtype is np.float32 else "double"
-        self.prepare(backend.xp, graph)
-
-    def prepare(self, xp: Any, graph: Graph) -> None:
-        raise NotImplementedError
-
-    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
-        """One iteration, from `old` to `new`."""
-        raise NotImplementedError
+    iterate: Callable[[list[Array], Array, Array], None]
 
 
-class EdgeCentric(Method):
+def edge_centric(backend: Backend, load: Load, graph: Graph, dtype: type = np.float32) -> Method:
     """Algorithms 1 and 2. An undirected graph has one pair for the two directions of an edge."""
+    xp, value = backend.xp, "float" if dtype is np.float32 else "double"
+    kept = graph.sources < graph.targets if graph.undirected else slice(None)
+    columns = xp.stack([graph.sources[kept], graph.targets[kept]], axis=1)
+    degrees = xp.bincount(graph.sources, minlength=graph.vertices).astype(np.int32)
+    minimum = load(f"set_minimum<{value}>")
+    add = load(f"edge_centric<{value}, {str(graph.undirected).lower()}>")
+    nodes, damping = np.int32(graph.vertices), dtype(DAMPING)
 
-    def prepare(self, xp: Any, graph: Graph) -> None:
-        kept = graph.sources < graph.targets if graph.undirected else slice(None)
-        pairs = xp.stack([graph.sources[kept], graph.targets[kept]], axis=1)
-        degree = xp.bincount(graph.sources, minlength=graph.vertices).astype(np.int32)
-        self.host = [self._to_host(array) for array in (pairs, degree)]
-        self._minimum = self._load(f"set_minimum<{self._value}>")
-        undirected = str(graph.undirected).lower()
-        self._add = self._load(f"edge_centric<{self._value}, {undirected}>")
-
-    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
+    def iterate(arrays: list[Array], old: Array, new: Array) -> None:
         pairs, degree = arrays
-        nodes, damping = np.int32(self.vertices), self.dtype(DAMPING)
-        self._minimum((BLOCKS,), (THREADS,), (nodes, self.dtype((1 - DAMPING) / nodes), new))
+        minimum((BLOCKS,), (THREADS,), (nodes, dtype((1 - DAMPING) / nodes), new))
         scalars = np.int64(len(pairs)), damping
-        self._add((BLOCKS,), (THREADS,), (*scalars, degree, pairs.reshape(-1), old, new))
+        add((BLOCKS,), (THREADS,), (*scalars, degree, pairs.reshape(-1), old, new))
+
+    host = [backend.device.to_host(array) for array in (columns, degrees)]
+    return Method(graph.vertices, dtype, host, iterate)
 
 
-class NodeCentric(Method):
+def node_centric(backend: Backend, load: Load, graph: Graph, dtype: type = np.float32) -> Method:
     """Algorithm 3. A directed graph needs the pointers of its out-lists too."""
+    xp = backend.xp
 
-    def prepare(self, xp: Any, graph: Graph) -> None:
-        def pointers(ends: Array) -> Array:
-            ended = xp.cumsum(xp.bincount(ends, minlength=graph.vertices))
-            return xp.concatenate([xp.zeros(1, np.int32), ended.astype(np.int32)])
+    def pointers(ends: Array) -> Array:
+        ended = xp.cumsum(xp.bincount(ends, minlength=graph.vertices))
+        return xp.concatenate([xp.zeros(1, np.int32), ended.astype(np.int32)])
 
-        in_neighbours = graph.sources[xp.argsort(graph.targets)]
-        arrays = [pointers(graph.targets), in_neighbours]
-        if not graph.undirected:
-            arrays.append(pointers(graph.sources))
-        self.host = [self._to_host(array) for array in arrays]
-        self._sum = self._load(f"node_centric<{self._value}>")
+    lists = [pointers(graph.targets), graph.sources[xp.argsort(graph.targets)]]
+    if not graph.undirected:
+        lists.append(pointers(graph.sources))
+    add = load(f"node_centric<{'float' if dtype is np.float32 else 'double'}>")
+    scalars = np.int32(graph.vertices), dtype(DAMPING)
 
-    def iterate(self, arrays: list[Array], old: Array, new: Array) -> None:
-        pointers, in_neighbours, *out_pointers = arrays
-        lists = pointers, *(out_pointers or [pointers]), in_neighbours
-        scalars = np.int32(self.vertices), self.dtype(DAMPING)
-        self._sum((BLOCKS,), (THREADS,), (*scalars, *lists, old, new))
+    def iterate(arrays: list[Array], old: Array, new: Array) -> None:
+        incoming, in_neighbours, *outgoing = arrays
+        given = incoming, *(outgoing or [incoming]), in_neighbours
+        add((BLOCKS,), (THREADS,), (*scalars, *given, old, new))
+
+    host = [backend.device.to_host(array) for array in lists]
+    return Method(graph.vertices, dtype, host, iterate)
 
 
-METHODS: dict[str, type[Method]] = {"edge-centric": EdgeCentric, "node-centric": NodeCentric}
+METHODS: dict[str, Callable[..., Method]] = {
+    "edge-centric": edge_centric,
+    "node-centric": node_centric,
+}
 
 
 def upload(backend: Backend, method: Method) -> tuple[list[Array], Array, Array]:
@@ -182,8 +176,8 @@ def expected(backend: Backend, graph: Graph, count: int = ITERATIONS) -> Vector:
 def by_kim(backend: Backend, load: Load, graph: Graph) -> Iterator[dict[str, Any]]:
     """A row for each method."""
     exact = expected(backend, graph)
-    for name, method_class in METHODS.items():
-        method = method_class(backend, load, graph)
+    for name, prepared in METHODS.items():
+        method = prepared(backend, load, graph)
         error = float(np.abs(ranks(backend, method) - exact).sum())
         whole = partial(ranks, backend, method)
         held = partial(iterations, method, *upload(backend, method))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def symmetric(name: str, vertices: int, edges: list[tuple[int, int]]) -> kim.Gra
 
 @pytest.mark.parametrize("method", kim.METHODS.values(), ids=lambda method: method.__name__)
 def test_one_iteration_on_figure_1_gives_vertex_0_what_the_paper_says(
-    emulated: Backend, method: type[kim.EdgeCentric]
+    emulated: Backend, method: Callable[..., kim.Method]
 ) -> None:
     graph = symmetric("figure 1", 10, list(FIGURE_1))
     ranked = kim.ranks(emulated, method(emulated, load("forward"), graph), count=1)
@@ -67,7 +68,7 @@ def test_one_iteration_on_figure_1_gives_vertex_0_what_the_paper_says(
 @pytest.mark.parametrize("order", ["forward", "shuffled"])
 @pytest.mark.parametrize("method", kim.METHODS.values(), ids=lambda method: method.__name__)
 def test_ten_iterations_are_those_of_the_equation(
-    emulated: Backend, method: type[kim.EdgeCentric], order: str
+    emulated: Backend, method: Callable[..., kim.Method], order: str
 ) -> None:
     streets = [ends.astype(np.int32) for ends in grid(12, 14, keep=0.8, seed=2)]
     attached = preferential_attachment(300, 3, seed=1).columns()
