@@ -286,11 +286,6 @@ def record(suite: str, backend: str, figures: Any, folder: Path = RESULTS) -> Pa
     return path
 
 
-def recorded(suite: str, backend: str) -> bool:
-    """Whether there is a record of a suite."""
-    return (RESULTS / f"{suite}-{backend}.json").exists()
-
-
 def load(suite: str, backend: str) -> dict[str, Any]:
     """The record of a suite. Raises FileNotFoundError."""
     document: dict[str, Any] = json.loads((RESULTS / f"{suite}-{backend}.json").read_text())

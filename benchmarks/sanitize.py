@@ -35,7 +35,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.launched import watch_launches
 from benchmarks.sanitized_edges import batch_of, same_edges
 from liverank_gpu import (
     METHODS,
@@ -52,6 +51,8 @@ from liverank_gpu import (
     verify,
 )
 from liverank_gpu.backends import backend_named
+from liverank_gpu.backends.cuda import kernels_of
+from liverank_gpu.backends.cuda.kernels.loader import kernels, units
 from liverank_gpu.generate import preferential_attachment, published, rmat, uniform
 from liverank_gpu.once import rank_once
 from liverank_gpu.operations.backend import Backend, PageRule
@@ -309,6 +310,25 @@ PARTS: dict[str, Callable[[Backend, Backend], None]] = {
     "pages": paged_ranks,
     "programs": same_answers,
 }
+
+
+def watch_launches(backend: Backend) -> set[str]:
+    """The kernels that have not been launched; each leaves the set at its first launch."""
+    left = {f"{unit}: {expression}" for unit in units() for expression in kernels(unit)}
+
+    def noted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any, **shared: int) -> None:
+            left.discard(name)
+            kernel(*arguments, **shared)
+
+        return run
+
+    loaded = kernels_of(backend)
+    for unit in units():
+        own = loaded[unit]
+        for expression, kernel in own.items():
+            own[expression] = noted(f"{unit}: {expression}", kernel)
+    return left
 
 
 def run(backend: Backend, reference: Backend, parts: Sequence[str] = tuple(PARTS)) -> set[str]:

@@ -30,13 +30,9 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "cold-start": parts,
     "compare": engine.compare,
     "compare-service": service.compare,
-    "connections": figures_and_values,
     "cuppa": papers.cuppa,
     "device-memory": engine.device_memory,
-    "durability": figures_and_values,
-    "feed": figures_and_values,
     "fuzz": service.fuzz,
-    "graph": figures_and_values,
     "kim": papers.kim,
     "load": parts,
     "mutation": service.mutation,
@@ -52,20 +48,16 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sahu": papers.sahu,
     "sanitize": engine.sanitize,
     "schema": service.schema,
-    "shard-recovery": figures_and_values,
     "shards": engine.shards,
     "sigps": papers.sigps,
     "solver": engine.solver,
-    "sources": figures_and_values,
     "temporal": engine.temporal,
     "vertex-keys": parts,
     "wang": papers.wang,
-    "weights": figures_and_values,
-    "window": figures_and_values,
     # what it was called when its record was made
     "keys": parts,
 }
-"""How the figures of each suite are shown."""
+"""How the figures of each suite are shown, unless by their names and values."""
 
 
 def documents() -> list[Path]:
@@ -78,7 +70,9 @@ def rendered(name: str) -> str:
     if name in SUMMARIES:
         return SUMMARIES[name]()
     document = json.loads((RESULTS / f"{name}.json").read_text())
-    return f"{provenance(document)}\n\n{TABLES[document['suite']](document)}"
+    return (
+        f"{provenance(document)}\n\n{TABLES.get(document['suite'], figures_and_values)(document)}"
+    )
 
 
 def with_figures(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
-from benchmarks.harness import load, place, recorded
+from benchmarks.harness import load, place
 from benchmarks.service import WRITERS
 from benchmarks.tables.common import Row, geometric_mean, groups, heading, table
 
@@ -406,19 +406,22 @@ def devices() -> str:
 
 
 def cuppa() -> str:
-    """What the text of the cuPPA paper says of its figures, and ours, of a GPU if there are any."""
-    document = load("cuppa", "cuda" if recorded("cuppa", "cuda") else "cpu")
-    missing = "on a GPU only" if document["backend"] == "cpu" else "not in this record"
+    """What the text of the cuPPA paper says of its figures, and ours."""
+    document = load("cuppa", "cuda")
     found = document["figures"]
     shown = table(
         f"figure | theirs, GeForce GTX 1080 | ours, {place(document)}",
         "{figure} | {theirs} | {ours}",
         (
-            {"figure": figure, "theirs": theirs, "ours": ours(found) if name in found else missing}
+            {
+                "figure": figure,
+                "theirs": theirs,
+                "ours": ours(found) if name in found else "not in this record",
+            }
             for figure, (theirs, name, ours) in _CUPPA.items()
         ),
     )
-    return below(f"cuppa-{document['backend']}", shown=shown, places=False)
+    return below("cuppa-cuda", shown=shown, places=False)
 
 
 def _drawn_by(model: str, name: str = "models") -> Callable[[Row], str]:
@@ -507,8 +510,6 @@ def authors() -> str:
     """Authors' programs beside ours: from nothing, and how many times as fast batches are as by the
     fastest of their strategies.
     """
-    if not recorded("authors", "cuda"):
-        return "No record yet: `python -m benchmarks.authors` makes one on a GPU."
     rows = [row | {"name": _solve_of(row)} for row in figures("authors-cuda")["rows"]]
     sizes = sorted({row["fraction"] for row in rows if row["fraction"]})
     titles = " | ".join(f"{size:.0e}" for size in sizes)
