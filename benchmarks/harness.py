@@ -30,6 +30,7 @@ BESIDE = {"--other": "../other", "--folder": "../authors"}
 """Options whose values are folders beside the project, and these."""
 
 
+Answer = TypeVar("Answer")
 Sizes = TypeVar("Sizes", bound=Any)
 """A dataclass."""
 
@@ -218,11 +219,13 @@ def figures_of(tree: Path, script: Path, *arguments: str) -> dict[str, Any]:
 
 
 def in_turns(
-    other: Path, rounds: int, work: Callable[[Path], dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
-    """The figures of each process of the ``other`` checkout and of ``this`` one, in turns."""
-    trees = {"other": other.resolve(), "this": ROOT}
-    runs: dict[str, list[dict[str, Any]]] = {which: [] for which in trees}
+    other: Path | None, rounds: int, work: Callable[[Path], Answer]
+) -> dict[str, list[Answer]]:
+    """What processes of the ``other`` checkout, if there is one, and of ``this`` one answer, in
+    turns.
+    """
+    trees = ({} if other is None else {"other": other.resolve()}) | {"this": ROOT}
+    runs: dict[str, list[Answer]] = {which: [] for which in trees}
     for _ in range(rounds):
         for which, tree in trees.items():
             runs[which].append(work(tree))

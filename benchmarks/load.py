@@ -18,6 +18,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -40,14 +41,10 @@ ROUNDS = 2
 
 
 def measured(backend: str, scale: int, keys: list[str], other: Path | None) -> dict[str, Any]:
-    trees = {"this": harness.ROOT} | ({"other": other} if other else {})
     figures: dict[str, Any] = {"edges": EDGES_PER_VERTEX << scale}
     with TemporaryDirectory() as folder:
         for kind, file in written(Path(folder), scale, keys).items():
-            seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in trees}
-            for _ in range(ROUNDS):
-                for name, tree in trees.items():
-                    seconds[name].append(loaded(tree, backend, file))
+            seconds = harness.in_turns(other, ROUNDS, partial(loaded, backend, file))
             figures[kind] = {
                 name: {
                     "seconds": [round(wall, 2) for wall, _ in of_tree],
@@ -74,7 +71,7 @@ def written(folder: Path, scale: int, kinds: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def loaded(tree: Path, backend: str, file: Path) -> tuple[float, float]:
+def loaded(backend: str, file: Path, tree: Path) -> tuple[float, float]:
     """Seconds of the command, with a new server on an empty directory, and processor time of
     both.
     """

@@ -7,7 +7,7 @@
 Times are those of a whole call, memory for the graph included; the graph stays where it was drawn.
 `--shrink` divides the vertices.
 
-preferential-attachment: figures 3, 7 and 10 to 15 by our own generator, which has no queue. The
+preferential-attachment: figures 3, 7 and 10 to 14 by our own generator, which has no queue. The
 sequential models run on one core.
 
 cuppa: the published algorithm beside ours, in turns, and what the paper counts of it: rounds
@@ -34,11 +34,8 @@ from benchmarks.attachment_models import (
 )
 from benchmarks.timing import timed
 from liverank_gpu.backends import backend_named
-from liverank_gpu.backends.cuda import kernels_of
 from liverank_gpu.generate import preferential_attachment, published
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.generate import ATTACHMENT_SEQUENCE, sequence_start, threshold
 
 Row = dict[str, Any]
 Named = Iterator[tuple[str, list[Row]]]
@@ -186,35 +183,6 @@ def models(
     return times, distributions
 
 
-def draw_in_blocks(backend: Backend, threads: int, vertices: int, links: Array) -> None:
-    """Draws the graph of seed 1 and p = 1/2 with the kernel in blocks of `threads` threads, with as
-    many threads in all as the device has room for.
-
-    links  int32[vertices - d, d], written
-    """
-    launch = kernels_of(backend)["generate"]["preferential_attachment<1>"]
-    links.fill(-1)
-    resident = 2048 * getattr(backend.device, "multiprocessors", 1)
-    blocks = max(1, min(resident, vertices) // threads)
-    scalars = np.int32(vertices), np.int32(links.shape[1]), threshold(0.5)
-    start = sequence_start(1, ATTACHMENT_SEQUENCE)
-    tickets = backend.xp.zeros(1, np.uint64)
-    launch((blocks,), (threads,), (*scalars, start, np.int32(256), tickets, links))
-
-
-def threads_per_block(backend: Backend, vertices: int) -> list[Row]:
-    """Figure 15: the kernel by threads of a block."""
-    d = EDGES_PER_VERTEX
-    links = backend.xp.empty((vertices - d, d), np.int32)
-    rows = []
-    for threads in BLOCKS:
-        draw = partial(draw_in_blocks, backend, threads, vertices, links)
-        draw()
-        times = [timed(backend.device, draw)[0] for _ in range(REPEATS)]
-        rows.append({"threads": threads} | shown(times))
-    return rows
-
-
 def attachment(backend: str, shrink: int) -> Named:
     """The figures by our own generator."""
     chosen = backend_named(backend)
@@ -224,8 +192,6 @@ def attachment(backend: str, shrink: int) -> Named:
         preferential_attachment(10_000, d, backend="cpu")
     times, of_models = models(chosen, vertices, sequential_vertices)
     yield "models", times
-    if backend == "cuda":
-        yield "threads of a block", threads_per_block(chosen, vertices)
     yield "degrees", degrees(chosen, vertices, sequential_vertices) + of_models
     draw = ours(chosen)
     cases = [(1_953_125 * power // shrink, 4) for power in POWERS]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from benchmarks.tables.common import (
     Record,
-    Row,
     table,
     two_commits,
 )
@@ -25,53 +24,6 @@ def personalized_http(document: Record) -> str:
         " | {median_iterations:.0f}",
         (row | {"meanwhile": "yes" if row["batches"] else "no"} for row in figures["rows"]),
     )
-
-
-def fuzz(document: Record) -> str:
-    """Bodies by format, then requests: how many were accepted, refused, and failed."""
-    figures = document["figures"]
-    bodies, requests = figures["bodies"], figures["requests"]
-    formats = [*sorted({*bodies["decoded"], *bodies["refused"]} - {"other"}), "other"]
-    counts = [
-        (name, bodies["decoded"].get(name, 0), bodies["refused"].get(name, 0)) for name in formats
-    ]
-    counts.append(("batches to a server", requests["batches_taken"], requests["batches_refused"]))
-    batches = requests["batches_taken"] + requests["batches_refused"]
-    shown = table(
-        "cases | format | decoded and applied | refused",
-        "{cases:,} | {name} | {taken:,} | {refused:,}",
-        (
-            {"cases": taken + refused, "name": name, "taken": taken, "refused": refused}
-            for name, taken, refused in counts
-        ),
-    )
-    return (
-        f"Seed {figures['seed']}, {figures['seconds']:,} s.{_note(figures)}\n\n{shown}\n\n"
-        f"{requests['cases'] - batches:,} other requests, well formed and not:"
-        f" {_answers(requests['other_answers'])};"
-        f" {requests['cut_off']:,} had no answer, as they were no requests."
-        f" Of {bodies['cases'] + requests['cases']:,} cases"
-        f" {bodies['failures'] + requests['failures']:,} failed."
-    )
-
-
-def schema(document: Record) -> str:
-    """One sentence: cases, operations, answers, failures."""
-    figures = document["figures"]
-    return (
-        f"schemathesis {figures['schemathesis']}, seed {figures['seed']}, all checks:"
-        f" {figures['cases']:,} cases over {figures['operations']} operations in"
-        f" {figures['seconds']:,} s; answers {_answers(figures['answers'])}."
-        f" {figures['failures']:,} failed.{_note(figures)}"
-    )
-
-
-def _answers(by_status: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} × {status}" for status, count in by_status.items())
-
-
-def _note(figures: Row) -> str:
-    return f" {figures['note']}." if figures["note"] else ""
 
 
 def mutation(document: Record) -> str:

@@ -104,18 +104,6 @@ def test_the_expected_ranks_are_those_of_networkx() -> None:
     assert ranked == pytest.approx([found[v] for v in range(10)], abs=1e-12)
 
 
-@pytest.mark.parametrize("threads", attachment.BLOCKS)
-def test_any_number_of_threads_of_a_block_draws_the_graph(emulated: Backend, threads: int) -> None:
-    links = np.empty((1996, 4), np.int32)
-    attachment.draw_in_blocks(emulated, threads, 2000, links)
-    assert np.array_equal(links, preferential_attachment(2000, 4, seed=1).links)
-
-
-def test_each_number_of_threads_of_a_block_is_timed(emulated: Backend) -> None:
-    rows = attachment.threads_per_block(emulated, 2000)
-    assert [row["threads"] for row in rows] == [32, 64, 128, 256, 512, 1024]
-
-
 def test_the_measurements_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERANK_COMMIT", "test")
     monkeypatch.setattr(attachment, "REPEATS", 1)
