@@ -9,7 +9,7 @@ import multiprocessing
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from typing import Any
 
@@ -60,15 +60,6 @@ def _answer(answers: Any, work: Callable[..., Any], *arguments: Any) -> None:
     answers.put(work(*arguments))
 
 
-def paced(rate: float, stop: Event) -> Iterator[float]:
-    """The moments of requests at this rate, until `stop`."""
-    due = time.perf_counter()
-    while not stop.is_set():
-        due += 1 / rate
-        time.sleep(max(0.0, due - time.perf_counter()))
-        yield time.perf_counter()
-
-
 def percentiles(seconds: list[float]) -> dict[str, float] | None:
     """Milliseconds; None for no times."""
     if not seconds:
@@ -86,10 +77,10 @@ def fill(client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return sources, targets
 
 
-def bodies(seed: int) -> list[bytes]:
+def bodies(seed: int, edges: int = BATCH_EDGES) -> list[bytes]:
     """The batches of a ring, as JSON."""
     random = np.random.default_rng(seed)
-    sets = [random.integers(0, 2**SCALE, (BATCH_EDGES // 2, 2)).tolist() for _ in range(POOL)]
+    sets = [random.integers(0, 2**SCALE, (edges // 2, 2)).tolist() for _ in range(POOL)]
     return [
         json.dumps({"insert": sets[number], "delete": sets[number - 1]}).encode()
         for number in range(POOL)
@@ -110,21 +101,12 @@ def requested(
 def read(port: int, stop: Event) -> Answers:
     """Reads a rank READS_PER_SECOND times a second."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    random, taken = np.random.default_rng(1), Answers()
-    for _ in paced(READS_PER_SECOND, stop):
+    random, taken, due = np.random.default_rng(1), Answers(), time.perf_counter()
+    while not stop.is_set():
+        due += 1 / READS_PER_SECOND
+        time.sleep(max(0.0, due - time.perf_counter()))
         vertex = int(random.integers(0, 2**SCALE))
         taken.append(requested(connection, "GET", f"ranks/{vertex}")[:2])
-    return taken
-
-
-def insert(port: int, edges: int, rate: float, stop: Event) -> Answers:
-    """Inserts so many random edges at this rate, and waits for the ranks of each batch."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    random, taken = np.random.default_rng(0), Answers()
-    for _ in paced(rate, stop):
-        batch = {"insert": random.integers(0, 2**SCALE, (edges, 2)).tolist()}
-        taken.append(requested(connection, "POST", "batches", json.dumps(batch).encode())[:2])
-        assert taken[-1][1] == 200
     return taken
 
 
@@ -146,14 +128,14 @@ async def post(connection: Connection, wait: str, body: bytes) -> tuple[int, flo
     return int(head.split(maxsplit=2)[1]), float(pause[1]) if pause else 0.0
 
 
-def write(port: int, writers: int, rate: float | None, stop: Event) -> Answers:
-    """Sends batches.
+def write(port: int, writers: int, rate: float | None, edges: int, stop: Event) -> Answers:
+    """Sends batches of so many edges.
 
     rate  batches a second of one writer, which waits for ranks; None for writers that send the next
           batch as soon as the last one is durable, or when a refusal allows it
     """
     sent = Answers()
-    rings = [bodies(seed) for seed in range(min(writers, RINGS))]
+    rings = [bodies(seed, edges) for seed in range(min(writers, RINGS))]
     wait = "ranked" if rate else "durable"
 
     async def one(seed: int) -> None:

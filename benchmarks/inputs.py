@@ -151,24 +151,13 @@ def random_batches(
     return [EdgeBatch(new[0, i], new[1, i], gone[0][i], gone[1][i]) for i in range(count)]
 
 
-def drawn_rmat(xp: Any, random: Any, scale: int, *, by_degree: bool = False) -> Drawn:
-    """R-MAT; `by_degree` numbers its vertices by descending out-degree."""
-    vertices = 1 << scale
+def drawn_rmat(xp: Any, random: Any, scale: int) -> Drawn:
+    """R-MAT; further edges are drawn as those of the graph."""
 
     def draw(edges: int) -> Columns:
         return rmat(xp, random, scale, edges)
 
-    sources, targets = draw(EDGES_PER_VERTEX * vertices)
-    if not by_degree:
-        return Drawn(vertices, sources, targets, draw)
-    label = xp.empty(vertices, np.int32)
-    label[xp.argsort(-xp.bincount(sources, minlength=vertices))] = xp.arange(vertices)
-
-    def draw_labelled(edges: int) -> Columns:
-        new = draw(edges)
-        return label[new[0]], label[new[1]]
-
-    return Drawn(vertices, label[sources], label[targets], draw_labelled)
+    return Drawn(1 << scale, *draw(EDGES_PER_VERTEX << scale), draw)
 
 
 def drawn_grid(xp: Any, random: Any, side: int) -> Drawn:

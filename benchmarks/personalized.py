@@ -1,7 +1,7 @@
 """Personalized queries: alone, until places are proven, many at once, watched; and push against
 pull.
 
-R-MAT is numbered by descending degree. Sources are drawn among the vertices with out-edges: from
+Sources are drawn among the vertices with out-edges: from
 any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
 service does; that is not part of the times, which run from the call to the answer on the host.
 
@@ -253,7 +253,7 @@ def measured(
         rows += methods(Bench(f"grid {grid}", chosen, EdgeBatch(*edges)), generator)
         del edges
     if rmat:
-        graph = drawn_rmat(chosen.xp, random, rmat, by_degree=True)
+        graph = drawn_rmat(chosen.xp, random, rmat)
         bench = Bench(f"R-MAT {rmat}", chosen, graph.load)
         rows += singles(bench, generator, sources)
         rows += methods(bench, generator)

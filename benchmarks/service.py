@@ -56,7 +56,6 @@ from benchmarks.clients import (
     Beside,
     bodies,
     fill,
-    insert,
     percentiles,
     query,
     read,
@@ -82,7 +81,7 @@ def reads(
     alone_ms  median of a read without writers, if it is known
     """
     reading = Beside(read, server.port)
-    writing = Beside(write, server.port, writers, rate) if writers else None
+    writing = Beside(write, server.port, writers, rate, BATCH_EDGES) if writers else None
     memory = []
     started = time.monotonic()
     step = max(1.0, seconds / 60)
@@ -354,8 +353,8 @@ def personalized(rounds: int, queries: int, note: str) -> dict[str, Any]:
         for number in range(rounds + 1):
             for clients, beside in parts:
                 vertices = random.choice(connected, (clients, queries // clients)).tolist()
-                arguments = (server.port, EDGES_BESIDE, BATCHES_PER_SECOND)
-                writing = Beside(insert, *arguments) if beside else None
+                arguments = (server.port, 1, BATCHES_PER_SECOND, EDGES_BESIDE)
+                writing = Beside(write, *arguments) if beside else None
                 found = Beside(query, server.port, path, vertices).ended(stop=False)
                 written = writing.ended() if writing else []
                 if number > 0:  # the first round is warm-up

@@ -6,7 +6,7 @@
 The engine permutes vertices as it chooses. A solve is as in benchmarks.timing.Solve; rows "from the
 host to published" are a whole batch. Errors are L1 distances of the last ranks to a solve to 1e-11.
 The batches of `auto`, to a target of the same accuracy for each rank whatever the size of the
-graph, have a record of their own, residual: there R-MAT is numbered by descending degree.
+graph, have a record of their own, residual.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def residual(
     generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
     Engine(backend=chosen).warm_up()
     for scale in rmat:
-        graph = drawn_rmat(chosen.xp, random, scale, by_degree=True)
+        graph = drawn_rmat(chosen.xp, random, scale)
         bench = loaded(chosen, graph, target_error=rmat_target(scale))
         for size in sizes:
             drawn = graph.batches(generator, size, chosen.device.to_host)
