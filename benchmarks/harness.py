@@ -218,13 +218,9 @@ def figures_of(tree: Path, script: Path, *arguments: str) -> dict[str, Any]:
     return figures
 
 
-def in_turns(
-    other: Path | None, rounds: int, work: Callable[[Path], Answer]
-) -> dict[str, list[Answer]]:
-    """What processes of the ``other`` checkout, if there is one, and of ``this`` one answer, in
-    turns.
-    """
-    trees = ({} if other is None else {"other": other.resolve()}) | {"this": ROOT}
+def in_turns(other: Path, rounds: int, work: Callable[[Path], Answer]) -> dict[str, list[Answer]]:
+    """What processes of the ``other`` checkout and of ``this`` one answer, in turns."""
+    trees = {"other": other.resolve(), "this": ROOT}
     runs: dict[str, list[Answer]] = {which: [] for which in trees}
     for _ in range(rounds):
         for which, tree in trees.items():

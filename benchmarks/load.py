@@ -1,12 +1,12 @@
 """Loading a file into a new graph of a server: `liverank load`, from its start to its last ranks.
 
-    python -m benchmarks.load [--scale N] [--other TREE]
+    python -m benchmarks.load [--scale N]
     python -m benchmarks.load --backend cuda --scale 22 --keys integer
     python -m benchmarks.load vertex-keys
 
 R-MAT edges (16 a vertex) in a Parquet file, with integer keys and with strings of the same numbers.
-Server and command share the machine. With --other, another checkout loads the same files in turn.
-Where others use the machine too, the processor time says more than the time.
+Server and command share the machine. Where others use it too, the processor time says more than the
+time.
 
 vertex-keys: memory of a key table, and the time that keys take in a batch. `resident_bytes` is the
 growth of the process beyond the keys as they came in. Times are in seconds; those of a batch are
@@ -18,7 +18,6 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -40,20 +39,17 @@ KEYS: tuple[KeyKind, ...] = ("integer", "string")
 ROUNDS = 2
 
 
-def measured(backend: str, scale: int, keys: list[str], other: Path | None) -> dict[str, Any]:
+def measured(backend: str, scale: int, keys: list[str]) -> dict[str, Any]:
     figures: dict[str, Any] = {"edges": EDGES_PER_VERTEX << scale}
     with TemporaryDirectory() as folder:
         for kind, file in written(Path(folder), scale, keys).items():
-            seconds = harness.in_turns(other, ROUNDS, partial(loaded, backend, file))
+            walls, processors = zip(*(loaded(backend, file) for _ in range(ROUNDS)), strict=True)
             figures[kind] = {
-                name: {
-                    "seconds": [round(wall, 2) for wall, _ in of_tree],
-                    "cpu_seconds": [round(cpu, 2) for _, cpu in of_tree],
-                    "edges_per_second": round(
-                        figures["edges"] / median(wall for wall, _ in of_tree)
-                    ),
+                "this": {
+                    "seconds": [round(wall, 2) for wall in walls],
+                    "cpu_seconds": [round(each, 2) for each in processors],
+                    "edges_per_second": round(figures["edges"] / median(walls)),
                 }
-                for name, of_tree in seconds.items()
             }
     return figures
 
@@ -71,11 +67,11 @@ def written(folder: Path, scale: int, kinds: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def loaded(backend: str, file: Path, tree: Path) -> tuple[float, float]:
+def loaded(backend: str, file: Path) -> tuple[float, float]:
     """Seconds of the command, with a new server on an empty directory, and processor time of
     both.
     """
-    with Server.temporary(tree, backend) as server:
+    with Server.temporary(backend=backend) as server:
         used = server.cpu_seconds + _cpu_seconds_of_children()
         wall = server.load(file, "loaded")
         return wall, server.cpu_seconds + _cpu_seconds_of_children() - used
@@ -135,7 +131,7 @@ def key_table(keys: int, edges: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    options = {"scale": 19, "keys": list(KEYS), "other": Path | None}
+    options = {"scale": 19, "keys": list(KEYS)}
     keys = {"keys": 10_000_000, "edges": 1_000_000}
     suites: harness.Suites = {"load": (measured, options), "vertex-keys": (key_table, keys)}
     harness.run(__doc__, suites, backends=True)

@@ -9,8 +9,7 @@
 
 overload: reads at a fixed rate without writers, beside a stream of batches, and under overload; and
 the server's memory. Each batch inserts 500 edges and deletes the 500 that were inserted some
-batches before, so the graph keeps its size, and growth of memory would be a leak. With `--other`
-the server of another checkout is measured first.
+batches before, so the graph keeps its size, and growth of memory would be a leak.
 
 feed: what 100 subscribers cost the batches, and the delay of their events: from the publication of
 a revision until a subscriber has read it whole. Two servers hold the graph; one of them has the
@@ -122,33 +121,18 @@ def filled(server: Server) -> Any:
         return client.graph("default")
 
 
-def of_tree(tree: Path, seconds: float, overload_seconds: float) -> dict[str, Any]:
-    """All parts, one after the other, by the server of a checkout."""
-    with Server.temporary(tree) as server:
+def overload(seconds: float, overload_seconds: float, note: str) -> dict[str, Any]:
+    with Server.temporary() as server:
         info = filled(server)
         alone = reads(server, seconds, 0, None, None)
         alone_ms = alone["read_ms"]["p50"]
         stream = reads(server, seconds, 1, BATCHES_PER_SECOND, alone_ms)
-        overload = reads(server, overload_seconds, WRITERS, None, alone_ms)
-    overload["writers"] = WRITERS
-    overload["memory_growth"] = growth(overload["memory"])
-    overload["read_p50_over_alone"] = round(overload["read_ms"]["p50"] / alone_ms, 2)
-    parts = {"alone": alone, "stream": stream, "overload": overload}
-    return {"vertices": info.vertices, "edges": info.edges, **parts}
-
-
-def overload(
-    seconds: float,
-    overload_seconds: float,
-    other: Path | None,
-    other_commit: str | None,
-    note: str,
-) -> dict[str, Any]:
-    spent = seconds, overload_seconds
-    before = {}
-    if other is not None:
-        before = {"other": {"commit": other_commit, **of_tree(other.resolve(), *spent)}}
-    return of_tree(harness.ROOT, *spent) | before | {"note": note}
+        under = reads(server, overload_seconds, WRITERS, None, alone_ms)
+    under["writers"] = WRITERS
+    under["memory_growth"] = growth(under["memory"])
+    under["read_p50_over_alone"] = round(under["read_ms"]["p50"] / alone_ms, 2)
+    parts = {"alone": alone, "stream": stream, "overload": under}
+    return {"vertices": info.vertices, "edges": info.edges, **parts, "note": note}
 
 
 # ---- the change feed ----
@@ -419,12 +403,11 @@ def compare(other: Path, other_commit: str, seconds: float, rounds: int) -> dict
 
 if __name__ == "__main__":
     lengths = {"seconds": 60.0, "overload_seconds": 600.0, "note": ""}
-    either = {"other": Path | None, "other_commit": str | None}
     both = {"other": Path, "other_commit": str}
     harness.run(
         __doc__,
         {
-            "overload": (overload, {**lengths, **either}),
+            "overload": (overload, lengths),
             "feed": (feed, {"subscribers": 100, "rounds": 30}),
             "connections": (many_connections, {"connections": 10_000}),
             "personalized-http": (personalized, {"rounds": 5, "queries": 400, "note": ""}),
