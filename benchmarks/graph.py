@@ -1,12 +1,12 @@
 """The dynamic graph: time and memory of loads and batches; and of weighted edges, beside the same
 edges without weights.
 
-    python -m benchmarks.graph --backend cuda --scale 26 --long
+    python -m benchmarks.graph --backend cuda --scale 26
     python -m benchmarks.graph weights --backend cuda --scale 24
 
 The graph is R-MAT with shuffled labels. Batches are 80 % insertions, between vertices drawn
 uniformly, and 20 % deletions of edges drawn uniformly. Times are those of the host, from a call to
-an idle device, so that counts have been read back. Batches of 1,000 and 10,000 come from the host;
+an idle device, so that counts have been read back. Batches of 1,000 come from the host;
 loads and batches of 10,000,000 are on the device. Graphs with and without weights get the same
 batches in turns, and have a record of their own, weights.
 """
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import EDGES_PER_VERTEX, NO_CHANGES, random_batches, shuffled_rmat
+from benchmarks.inputs import EDGES_PER_VERTEX, random_batches, shuffled_rmat
 from benchmarks.timing import in_turns, timed
 from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
@@ -29,10 +29,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 
-SMALL_SCALE, SMALL_EDGES_PER_VERTEX = 20, 10
-"""Of the graph that shows how the time of a batch grows with the graph: 1e7 edges."""
-
-SMALL, MIDDLE, LARGE = 1_000, 10_000, 10_000_000
+SMALL, LARGE = 1_000, 10_000_000
 """Sizes of batches."""
 
 REPEATS = 21
@@ -110,30 +107,12 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stre
     return graph, Stream(batch), figures
 
 
-def plain(backend: BackendName, scale: int, long: bool) -> Named:
-    """Loads and batches; growth with the graph, and with `long` drift through 10,000 batches."""
+def plain(backend: BackendName, scale: int) -> Named:
+    """Loads and batches."""
     chosen = backend_named(backend)
-    small_scale = min(SMALL_SCALE, scale)
-    small, stream, _ = loaded(chosen, small_scale, SMALL_EDGES_PER_VERTEX << small_scale)
-    run_batches(small, stream.host_batches(SMALL, 20))
-    little = spread(run_batches(small, stream.host_batches(SMALL, 100)))
-    yield "batch of 1,000 on a small graph", {"edges": small.edges, **little}
-    del small, stream
     graph, stream, figure = loaded(chosen, scale, EDGES_PER_VERTEX << scale)
     yield "load", figure
-    fresh = spread(run_batches(graph, stream.host_batches(SMALL, 100)))
-    yield "batch of 1,000", fresh
-    yield "growth, median", round(fresh["median_ms"] / little["median_ms"], 3)
-    if long:
-        run_batches(graph, stream.host_batches(SMALL, 10_000))
-        times = run_batches(graph, stream.host_batches(SMALL, 100))
-        yield "batch of 1,000 after 10,000", spread(times)
-        times = run_batches(graph, stream.host_batches(MIDDLE, 1000))
-        yield "batch of 10,000, first 100", spread(times[:100])
-        yield "batch of 10,000, last 100", spread(times[-100:])
-        yield "drift, median", round(float(np.median(times[-100:]) / np.median(times[:100])), 3)
-        pause, _ = timed(chosen.device, lambda: graph.incoming.pack(NO_CHANGES))
-        yield "packing one direction, ms", round(pause, 3)
+    yield "batch of 1,000", spread(run_batches(graph, stream.host_batches(SMALL, 100)))
     if backend == "cuda":
         batches = [stream.device_batch(chosen.xp, LARGE) for _ in range(6)]
         times = [timed(chosen.device, partial(graph.apply, batch))[0] for batch in batches]
@@ -199,7 +178,7 @@ def weighted(backend: BackendName, scale: int) -> Named:
 if __name__ == "__main__":
     options = {"scale": 20}
     suites: harness.Suites = {
-        "graph": (plain, options | {"long": False}),
+        "graph": (plain, options),
         "weights": (weighted, options),
     }
     harness.run(__doc__, suites, backends=True)

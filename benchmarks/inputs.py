@@ -16,13 +16,9 @@ from liverank_gpu import BackendName, EdgeBatch, generate
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.graph import COUNTERS, Counts
 
 EDGES_PER_VERTEX = 16
 """Of an R-MAT graph, repeats included."""
-
-NO_CHANGES = Counts(*[0] * len(COUNTERS))
-"""What a batch without edges counts."""
 
 Columns = tuple[Array, Array]
 """Sources and targets, int32[m] each, on the device."""

@@ -26,10 +26,6 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
 from liverank_gpu.pagerank.sweeps import sweep_to_target
 
-FRACTIONS = (1e-6, 1e-5, 1e-4, 1e-3)
-"""Sizes of a batch, in edges of the graph."""
-
-TARGETS = (1e-6, 2e-6, 1e-5)
 MOST_SWEEPS = 500
 BATCHES = 20
 
@@ -66,25 +62,6 @@ def static(bench: TimedEngine) -> Iterator[Row]:
         bench,
         [solve.milliseconds for solve in solves],
         iterations=solves[-1].iterations,
-        error=bench.error(),
-        bound=solves[-1].error_bound,
-    )
-
-
-def stream(
-    what: str, bench: TimedEngine, batches: Iterator[EdgeBatch], strategy: str = "auto"
-) -> Row:
-    """Solves of batches."""
-    bench.batch(EdgeBatch(), "auto")
-    bench.batch(next(batches), strategy)
-    solves = [bench.batch(next(batches), strategy) for _ in range(BATCHES)]
-    return row(
-        what,
-        bench,
-        [solve.milliseconds for solve in solves],
-        strategy=strategy,
-        target_error=bench.engine.options.target_error,
-        iterations=median(solve.iterations for solve in solves),
         error=bench.error(),
         bound=solves[-1].error_bound,
     )
@@ -154,18 +131,7 @@ def solver(backend: BackendName, scale: int, sweep_scale: int, grid: int) -> Ite
     to_host = chosen.device.to_host
     generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
     name, graph = f"R-MAT {scale}", drawn_rmat(chosen.xp, random, scale)
-    bench = loaded(chosen, graph, dangling="self-loop")
-    yield from static(bench)
-    for target in TARGETS:
-        bench.set_target(target)
-        for fraction in FRACTIONS:
-            batches = graph.batches(generator, round(fraction * bench.engine.edges), to_host)
-            yield stream(f"{name}, batch {fraction:.0e} of the edges", bench, batches)
-    bench.set_target(Options().target_error)
-    batches = graph.batches(generator, round(1e-4 * bench.engine.edges), to_host)
-    for strategy in ("dynamic-frontier", "dynamic-frontier-prune", "naive-dynamic"):
-        yield stream(f"{name}, batch 1e-04 of the edges", bench, batches, strategy)
-    del bench
+    yield from static(loaded(chosen, graph, dangling="self-loop"))
     bench = loaded(chosen, graph)
     yield from static(bench)
     batches = graph.batches(generator, 1000, to_host)
@@ -179,7 +145,6 @@ def solver(backend: BackendName, scale: int, sweep_scale: int, grid: int) -> Ite
     name, graph = f"grid {grid}", drawn_grid(chosen.xp, random, grid)
     bench = loaded(chosen, graph, target_error=grid_target(grid))
     batches = graph.batches(generator, GRID_BATCH, to_host)
-    yield stream(f"{name}, 10 edges", bench, batches)
     yield whole(f"{name}, 10 edges from the host to published", bench, batches)
 
 

@@ -4,8 +4,7 @@
     python -m benchmarks.sources --edges 50000 --results /tmp
 
 A stream of single edges, JSON, is waiting in the broker. The time is that from the start of the
-consumer until its last batch is on disk, and beside it that of reading the same groups without
-sending them, which is FastStream's. Broker, consumer and server share the machine.
+consumer until its last batch is on disk. Broker, consumer and server share the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
-from unittest.mock import patch
 
 import numpy as np
 import redis
@@ -33,7 +31,7 @@ from benchmarks.clients import SCALE, fill
 from benchmarks.server import Server
 from liverank.client import Client
 from liverank.sources.broker import Address
-from liverank.sources.consumer import Consumer, Target
+from liverank.sources.consumer import Target
 from liverank.sources.session import consume
 
 PLACE = "edges"
@@ -98,21 +96,6 @@ def consumed(url: str, broker: BrokerName, name: str, size: int) -> tuple[float,
         return ended - began, client.graph("default").version - before
 
 
-def read_only(url: str, broker: BrokerName, size: int) -> float:
-    """Seconds until the last message is read, and nothing is done with it."""
-    ended = [0.0]
-
-    async def take(own: Any, partition: str, messages: Any) -> None:
-        own.positions[partition] = messages[-1].position
-        ended[0] = time.time()
-
-    began = time.time()
-    address = Address(f"{broker}://127.0.0.1:{PORTS[broker]}", PLACE, size=size)
-    with patch.object(Consumer, "take", take):
-        consume(url, broker, address, Target("default", f"{broker} read"), IDLE_SECONDS)
-    return ended[0] - began
-
-
 def measured(edges: int, rounds: int, sizes: list[int]) -> dict[str, Any]:
     figures: dict[str, Any] = {"vertices": 2**SCALE, "single edges": edges, "rounds": rounds}
     generator = np.random.default_rng(1)
@@ -131,18 +114,14 @@ def measured(edges: int, rounds: int, sizes: list[int]) -> dict[str, Any]:
                 fill(client)
             consumed(server.url, broker, "warm", sizes[-1])
             for size in sizes:
-                seconds, reading, batches = [], [], 0
+                seconds, batches = [], 0
                 for number in range(rounds):
                     name = f"{broker} {size} {number}"
                     taken, batches = consumed(server.url, broker, name, size)
                     seconds.append(taken)
-                    reading.append(read_only(server.url, broker, size))
                 place = f"{broker}, groups of {size:,}"
                 figures[f"{place}: edges/s"] = round(edges / float(np.median(seconds)))
                 figures[f"{place}: edges/s, largest"] = round(edges / min(seconds))
-                figures[f"{place}: messages/s read alone"] = round(
-                    edges / float(np.median(reading))
-                )
                 figures[f"{place}: batches"] = batches
     return figures
 
