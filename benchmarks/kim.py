@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.networks import read_graph
-from benchmarks.timing import Answer, timed, timed_median
+from benchmarks.timing import Answer, timed
 from liverank_gpu import EdgeBatch, Engine, Options, Result, rank_once
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cuda.device import Kernel
@@ -272,8 +273,8 @@ def _median(
     backend: Backend, work: Callable[[], Answer], repeats: int | None = None
 ) -> tuple[float, Answer]:
     """Of the milliseconds, and the last answer."""
-    milliseconds, answer = timed_median(backend.device, work, repeats or REPEATS)
-    return _short(milliseconds), answer
+    found = [timed(backend.device, work) for _ in range(repeats or REPEATS)]
+    return _short(median(milliseconds for milliseconds, _ in found)), found[-1][1]
 
 
 def _short(value: float) -> float:

@@ -138,15 +138,15 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
 
 
 def methods(bench: Bench, random: np.random.Generator) -> list[Figures]:
-    """Each method in turns; push only where it ends in reasonable time."""
-    rows, kind = [], "any source" if "grid" in bench.name else "each method"
+    """Each method in turns."""
+    rows = []
     for target in (0.1, TARGET):
         sources = bench.drawn(random, 10)
-        names = ["hybrid", "pull"]
-        if target > TARGET or "grid" in bench.name:
-            names.append("push")
-        of = {n: [_query(v, method=n, target_error=target) for v in sources] for n in names}
-        rows += bench.rows(*((kind, queries) for queries in of.values()))
+        of = [
+            ("any source", [_query(v, method=name, target_error=target) for v in sources])
+            for name in ("hybrid", "pull", "push")
+        ]
+        rows += bench.rows(*of)
     return rows
 
 
@@ -256,7 +256,6 @@ def measured(
         graph = drawn_rmat(chosen.xp, random, rmat)
         bench = Bench(f"R-MAT {rmat}", chosen, graph.load)
         rows += singles(bench, generator, sources)
-        rows += methods(bench, generator)
     yield "rows", rows
     if rmat:
         yield "many", together(bench, generator, many)

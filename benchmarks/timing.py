@@ -33,14 +33,6 @@ def timed(device: DeviceOperations, work: Callable[[], Answer]) -> tuple[float, 
     return 1e3 * (perf_counter() - begin), answer
 
 
-def timed_median(
-    device: DeviceOperations, work: Callable[[], Answer], repeats: int
-) -> tuple[float, Answer]:
-    """The median of the milliseconds of so many calls, and what the last one returned."""
-    found = [timed(device, work) for _ in range(repeats)]
-    return median(milliseconds for milliseconds, _ in found), found[-1][1]
-
-
 def in_turns(
     device: DeviceOperations, works: Mapping[str, Callable[[], Answer]], repeats: int
 ) -> dict[str, tuple[float, Answer]]:

@@ -181,15 +181,12 @@ def shards(document: Record) -> str:
     """Times of each number of shards, and static solves over that of one device."""
     rows: list[Row] = document["figures"]
     alone = {row["scale"]: row["static ms"] for row in rows if row["shards"] == 1}
-    later = "ms a sweep after batches" in rows[0]  # not in old records
     return table(
         "R-MAT | devices | load | static solve | a sweep of it | batch of 1,000 | solve after it"
-        + (" | a static sweep then" if later else "")
-        + " | speed-up, static",
+        " | a static sweep then | speed-up, static",
         "{scale} | {shards} | {load seconds:.1f} s | {static ms:.2f} ms | {ms a sweep:.2f} ms"
         " | {batch ms:.2f} ms | {solve after batch ms:.2f} ms"
-        + (" | {ms a sweep after batches:.2f} ms" if later else "")
-        + " | {speed-up:.2f}",
+        " | {ms a sweep after batches:.2f} ms | {speed-up:.2f}",
         (
             row | {"speed-up": alone[row["scale"]] / row["static ms"]} if alone else row
             for row in rows
@@ -197,24 +194,12 @@ def shards(document: Record) -> str:
     )
 
 
-def device_memory(document: Record) -> str:
-    """A graph on one device without a bound, and in shards within one that refuses it."""
-    rows: list[Row] = []
-    for row in document["figures"]:
-        one, shards = row["one device"], row["shards"]
-        bound = f"{row['device memory bytes'] / 1e9:.2f} GB"
-        for devices, each, most, held in (
-            (1, one, "none", one["held bytes"]),
-            (row["number of shards"], shards, bound, max(shards["held bytes"])),
-        ):
-            facts = {"devices": devices, "bound": most, "held": f"{held / 1e9:.2f} GB"}
-            rows.append({"scale": row["scale"], **facts, **each})
-        refused = f"refused: a load needs {one['needed bytes'] / 1e9:.2f} GB"
-        rows.append({"scale": row["scale"], "devices": 1, "bound": bound, "held": refused})
-    return table(
-        "R-MAT | devices | bound of each | held by each | load | static solve"
-        " | batch of 1,000 and solve",
-        "{scale} | {devices} | {bound} | {held} | {load seconds:.1f} s | {static ms:.1f} ms"
-        " | {batch and solve ms:.1f} ms",
-        rows,
-    )
+device_memory = of_rows(
+    "R-MAT | shards | bytes of each, at most | held by one device | needed there | held by shards"
+    " | load: one device, shards | static solve | batch of 1,000 and solve",
+    "{scale} | {number of shards} | {device memory bytes:,} | {one device[held bytes]:,}"
+    " | {one device[needed bytes]:,} | {shards[held bytes]}"
+    " | {one device[load seconds]:.1f} s, {shards[load seconds]:.1f} s"
+    " | {one device[static ms]:.1f} ms, {shards[static ms]:.1f} ms"
+    " | {one device[batch and solve ms]:.1f} ms, {shards[batch and solve ms]:.1f} ms",
+)
