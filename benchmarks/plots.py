@@ -19,15 +19,6 @@ from benchmarks.harness import DOCUMENTS, NOTES, load, place, provenance
 from benchmarks.svg import Axis, Panel, Points, line, opening, panels, text
 from benchmarks.tables.common import Record, Row, groups
 
-COLOURS = {
-    "auto": "#c0392b",
-    "static": "#7f8c8d",
-    "naive-dynamic": "#2980b9",
-    "dynamic-traversal": "#27ae60",
-    "dynamic-frontier": "#8e44ad",
-    "dynamic-frontier-prune": "#d68910",
-}
-
 
 def note(document: Record) -> str:
     return provenance(document).replace("`", "")
@@ -35,13 +26,13 @@ def note(document: Record) -> str:
 
 def error_against_time(document: Record) -> str:
     """A panel for each network and a line for each strategy."""
-    axes = ("time of a batch, median, ms", "L1 error, mean")
-    shown = []
+    axes, shown = ("time of a batch, median, ms", "L1 error, mean"), []
     for (network,), rows in groups(document["figures"]["accuracies"], "network").items():
-        lines: dict[str, Points] = {strategy: [] for strategy in COLOURS}
-        for row in rows:
-            lines[row["strategy"]].append((row["median_solve_ms"], row["mean_error"]))
-        shown.append(Panel(network, *axes, lines, colours=COLOURS))
+        lines = {
+            strategy: [(row["median_solve_ms"], row["mean_error"]) for row in own]
+            for (strategy,), own in groups(rows, "strategy").items()
+        }
+        shown.append(Panel(network, *axes, lines))
     return panels(shown, note(document))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil, floor, log10
 
 Points = list[tuple[float, float]]
@@ -61,7 +61,7 @@ def text(x: float, y: float, words: str, anchor: str, size: int = 11) -> str:
 @dataclass(frozen=True)
 class Panel:
     """Lines over two logarithmic axes; those named in `dashed` are dashed, and a line of one point
-    is a large dot; `colours` of lines by their names, where they have any.
+    is a large dot.
     """
 
     title: str
@@ -69,7 +69,6 @@ class Panel:
     up: str
     lines: dict[str, Points]
     dashed: frozenset[str] = frozenset()
-    colours: Mapping[str, str] = field(default_factory=dict)
 
 
 def panels(shown: list[Panel], note: str, in_a_row: int = 3) -> str:
@@ -106,7 +105,7 @@ def _panel(panel: Panel, left: float, top: float) -> Iterator[str]:
         f' transform="rotate(-90 {left - 46} {top + _HEIGHT / 2})">{panel.up}</text>'
     )
     for place, (name, points) in enumerate(panel.lines.items()):
-        colour = panel.colours.get(name, _PALETTE[place % len(_PALETTE)])
+        colour = _PALETTE[place % len(_PALETTE)]
         places = [(across(x), up(y)) for x, y in points]
         dashes = ' stroke-dasharray="5 4"' if name in panel.dashed else ""
         path = " ".join(f"{x},{y}" for x, y in places)

@@ -81,10 +81,6 @@ def document_of(plot: Path) -> Path:
     return plot.with_name(names.get(plot.stem, "papers.md"))
 
 
-def test_the_plot_has_a_colour_for_every_strategy() -> None:
-    assert set(plots.COLOURS) == set(STRATEGIES) - {"residual"}
-
-
 def test_every_strategy_is_explained() -> None:
     text = (harness.DOCUMENTS / "strategies.md").read_text("utf-8")
     for strategy in STRATEGIES:
