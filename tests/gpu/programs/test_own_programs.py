@@ -76,6 +76,9 @@ def _mean(a: Any, b: Any) -> Any:
     return (a + b) / 2
 
 
+_greatest = lambda a, b: max(a, b)  # noqa: E731
+
+
 def _names_swapped(b: Any, a: Any) -> Any:
     return min(a, b)
 
@@ -88,6 +91,7 @@ def _names_swapped(b: Any, a: Any) -> Any:
         (_names_swapped, "a function of a and b"),
         ("mean", "'min', 'max', 'sum', or a function of a and b"),
         (["min"], "a function defined by def"),
+        (_greatest, "a function defined by def"),
     ],
 )
 def test_a_merge_that_depends_on_the_order_of_messages_is_refused(merge: Any, message: str) -> None:

@@ -20,6 +20,7 @@ from liverank_gpu.sharded.columns import by_position
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
 from tests.gpu.doubles import instead
+from tests.gpu.graph.test_pages import NO_EDGES
 from tests.gpu.graphs import assert_certified, exact_ranks
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
@@ -70,6 +71,10 @@ def test_errors_are_within_their_bounds_through_a_stream(
             assert all(a is b for a, b in zip(first, now, strict=True))
         assert seen.sums > 0 == seen.rows
         assert max(int(lists.counts[0]) - lists.built for lists in now) > 0
+        engine.apply(EdgeBatch(*NO_EDGES, *engine.edge_list()))
+        engine.apply(skewed(random, EDGES))  # all at once, as into a new graph
+        engine.update("static")
+        kept(workers)
 
 
 @pytest.mark.parametrize("accelerated", [False, True])

@@ -173,6 +173,7 @@ def test_a_temporal_file_has_the_batches_of_the_stream(run: Any, tmp_path: Path,
             1,
             "liverank: g.csv: the name must end in .txt, .txt.gz, .txt.zst or .txt.bz2\n",
         ),
+        (("temporal", "--out", "no/g.txt"), 1, "liverank: no/g.txt: there is no directory no\n"),
     ],
 )
 def test_what_cannot_be_generated_is_refused(

@@ -107,6 +107,9 @@ def test_a_file_that_decodes_to_too_much_is_refused() -> None:
         assert len(body) < 300_000
         with pytest.raises(DecodedTooLarge, match="exceeds the 1 MiB limit"):
             decode_batch(PARQUET, body, kind, 1 << 20)  # type: ignore[arg-type]
+    unknown = parquet(pa.table({"source": zeros, "target": zeros, "x": zeros}))
+    with pytest.raises(FormatError, match="x: unknown column"):  # before anything is decoded
+        decode_batch(PARQUET, unknown, "integer", 1 << 20)
 
 
 @pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.string_view()])

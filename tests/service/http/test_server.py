@@ -262,6 +262,7 @@ def test_a_client_that_closes_its_side_gets_its_answers(one: Server, request_cou
         connection.socket.shutdown(socket.SHUT_WR)
         for _ in range(request_count):
             assert connection.answer()[0] == 200
+        connection.socket.settimeout(4)  # before an idle connection is closed
         assert connection.is_closed()
 
 

@@ -182,11 +182,15 @@ def test_sigterm_ends_a_server_in_spite_of_every_kind_of_client(tmp_path: Path) 
     ]
     with started(tmp_path) as (process, url), contextlib.ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        connections = []
         for line in lines:
             connection = stack.enter_context(socket.create_connection(address, timeout=60))
             connection.sendall(f"{line}\r\nHost: localhost\r\n\r\n".encode())
+            connections.append(connection)
         assert connection.recv(100).startswith(b"HTTP/1.1 404 ")
         in_progress = "liverank_http_requests_in_progress 3.0"  # with that for the metrics
         wait_for(lambda: in_progress in httpx.get(f"{url}/metrics").text)
         log = end_of(process)  # long before the clients give up
+        for connection in connections[:2]:
+            assert connection.recv(100).startswith(b"HTTP/1.1 503 ")
     assert "Traceback" not in log

@@ -280,6 +280,7 @@ def test_shards_lost_at_every_opening_are_an_error(
     cluster.failing, cluster.later_absent = "update", 1000
     with pytest.raises(ShardLost, match="the 2 shards did not answer: TimeoutError"):
         opened(tmp_path, shards=2)
+    assert (len(cluster.started), cluster.absent) == (1, 998)  # three attempts
 
 
 def test_a_graph_can_be_closed_while_it_is_opened_again(tmp_path: Path, cluster: Cluster) -> None:

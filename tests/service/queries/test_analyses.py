@@ -17,6 +17,7 @@ from liverank_service.queries.analyses import checked_parameters
         ("densest", "epsilon", -1),
         ("labels", "iterations", 0),
         ("trussness", "binary", 2),
+        ("trussness", "iterations", 2**63),
     ],
 )
 def test_values_outside_the_limits_of_a_program_are_refused_by_name(

@@ -199,16 +199,17 @@ def test_forgotten_idempotency_keys_are_named(
     original: Original, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = original.copy(tmp_path / "graph")
-    _damage(path, "UPDATE batches SET payload = x'00' WHERE version IN (4, 5, 20)")
+    _damage(path, "UPDATE batches SET payload = x'00' WHERE version IN (4, 5, 7, 20)")
     _damage(path, "UPDATE requests SET body_hash = x'00' WHERE version IN (4, 5, 9)")
     checkpoint = Checkpoint(10, 10, original.chains[10], {}, {})
     journal = verified_journal(path, checkpoint)
     assert original.check(journal, after=10) == {20}
     assert journal.holder("key 9") == (9, original.records[9].body_hash)  # its batch has it
+    assert journal.holder("key 7") == (7, original.records[7].body_hash)  # its request has it
     assert [journal.holder(f"key {version}") for version in (4, 5)] == [None, None]
     journal.close()
     assert (
-        "lost: batches 20 of 40; idempotency keys that may be forgotten: of batches 4 to 5"
+        "lost: batches 20 of 40; idempotency keys that may be forgotten: of batches 4 to 5\n"
         in caplog.text
     )
 
