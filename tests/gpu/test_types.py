@@ -57,6 +57,11 @@ def test_a_batch_names_the_place_of_a_bad_id() -> None:
         EdgeBatch(np.array([0]), np.array([2**31 - 1]))
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.int32])
+def test_the_ids_of_a_batch_are_int64(dtype: type[np.integer[Any]]) -> None:
+    assert EdgeBatch(np.arange(3, dtype=dtype), np.arange(3)).insert_sources.dtype == np.int64
+
+
 def test_a_batch_refuses_columns_that_are_not_ids() -> None:
     with pytest.raises(InvalidValue, match="one-dimensional integer array"):
         EdgeBatch(np.array([0.5]), np.array([1.0]))

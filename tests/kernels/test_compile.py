@@ -154,6 +154,15 @@ def _layouts(source: str, expressions: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
+def test_a_kernel_that_synchronises_all_blocks_is_launched_so() -> None:
+    source = """
+__global__ void alone(int n) { if (n > 0) { n = 1; } }
+__global__ void together(int n) { cooperative_groups::this_grid().sync(); }
+"""
+    found = parameters_of(source, ("alone", "together"))
+    assert [each.cooperative for each in found.values()] == [False, True]
+
+
 def test_the_kernels_of_the_benchmarks_compile(nvrtc: Nvrtc) -> None:
     assert nvrtc.usage(kim.SOURCE.read_text("utf-8"), "kim", kim.NAMES, "sm_90")
     text, names = sahu_programs.selecting_text(), sahu_programs.SELECTING

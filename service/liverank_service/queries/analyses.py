@@ -150,7 +150,7 @@ def _checked(field: str, value: Any, default: float) -> int | float:
         raise InvalidValue(field, value, "a finite number")
     if isinstance(default, float):
         return float(value)
-    if int(value) != value or not -(2**63) <= value < 2**63:
+    if int(value) != value:
         raise InvalidValue(field, value, "an integer of 64 bits")
     return int(value)
 

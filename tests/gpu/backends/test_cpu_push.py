@@ -54,6 +54,15 @@ def test_additions_are_those_of_one_after_the_other(
     assert np.allclose(sums[:4], grown, rtol=1e-9, atol=1e-7)
 
 
+def test_what_is_above_a_threshold_is_listed_in_order() -> None:
+    count = 10_000
+    r, lengths = np.random.default_rng(2).random(count), np.arange(count, dtype=np.int32) % 7
+    queue, expected = np.empty(count, np.int32), np.flatnonzero(r > 0.5)
+    listed, edges = kernels.detect(r, 0.5, lengths, queue)
+    assert np.array_equal(queue[:listed], expected)
+    assert edges == lengths[expected].sum()
+
+
 def test_a_push_drops_candidates_that_are_not_above_the_floor() -> None:
     engine = solved()
     residual = engine.internals.iterate.workspace.residual

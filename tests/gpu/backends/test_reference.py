@@ -45,7 +45,8 @@ def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 RANKS = """
 import numpy as np
-from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu import EdgeBatch, Engine, Options, kernels
+assert not hasattr(kernels, "__wrapped__")
 engines = [Engine(Options(weighted=weighted)) for weighted in (False, True)]
 for engine in engines:
     assert engine.backend == "reference"

@@ -218,6 +218,9 @@ def test_a_work_list_that_is_too_long_is_not_tried_twice() -> None:
     pushes = [step for step in answer.trace.steps if step.kind == "push"]
     assert pushes[-1].end == "work"
     assert all(push.rounds > 0 for push in pushes)
+    many = engine.personalized(np.arange(1 << 10), k=5, trace=True)
+    assert many.trace is not None
+    assert many.trace.steps[0].kind == "sweep"
 
 
 def test_pushes_that_pay_are_judged_less_often() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,29 +25,32 @@ from liverank_service.formats.edge_list import EdgeList
 # demo
 
 
-def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stays", [False, True])
+def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -> None:
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run(
+    environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+    lines: list[str] = []
+    with subprocess.Popen(
         [
-            sys.executable,
-            "-m",
-            "liverank_service.cli",
-            "demo",
-            "--batches",
-            "3",
-            "--port",
-            "0",
-            "--exit",
+            *(sys.executable, "-u", "-m", "liverank_service.cli", "demo", "--batches", "3"),
+            *("--port", "0", *(["--exit"] * (not stays))),
         ],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        timeout=300,
-    )
-    assert done.returncode == 0
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if line.startswith("Ctrl-C stops it"):
+                time.sleep(0.5)
+                process.send_signal(signal.SIGINT)
+        error = process.stderr.read()
+    assert process.returncode == 0
     waits = r"(starting|generating a graph|starting the service .*|loading .* edges|waiting for .*)"
-    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in done.stderr.splitlines())
-    lines = done.stdout.splitlines()
+    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in error.splitlines())
     assert lines[0].startswith("liverank is up at http://127.0.0.1:")
     assert lines[1] == f"its dashboard, live: {lines[0].split()[-1]}/"
     assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
@@ -53,7 +59,9 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
         "batch 3/3",
     ]
     assert all("error bound" in line for line in lines if line.startswith("batch "))
-    assert lines[-1].startswith("3 batches: median latency ")
+    summary = next(place for place, line in enumerate(lines) if line.startswith("3 batches: "))
+    assert lines[summary].startswith("3 batches: median latency ")
+    assert lines[-1] == ("stopping" if stays else lines[summary])
     assert list(tmp_path.glob("liverank-demo-*")) == []
 
 

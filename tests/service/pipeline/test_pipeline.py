@@ -27,6 +27,7 @@ from liverank_service.errors import (
 from liverank_service.pipeline.batch import PendingBatch
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.waiting import Completions
+from liverank_service.pipeline.writer import Writer
 from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     batch,
@@ -93,6 +94,32 @@ def test_one_key_in_one_group_is_one_batch(pipeline: Pipeline) -> None:
     with pytest.raises(IdempotencyConflict, match="belongs to a batch in flight"):
         other.ranked.result(60)
     assert pipeline.view.version == 1
+
+
+def test_a_repeat_joins_the_group_of_its_batch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("liverank_service.pipeline.writer.MAX_JOINING_SECONDS", 60.0)
+    first, repeat = batch([("a", "b")], key="k"), batch([("a", "b")], key="k")
+    append = Journal.append
+
+    def append_while_it_arrives(journal: Journal, *arguments: Any) -> Any:
+        submit(pipeline, repeat)
+        return append(journal, *arguments)
+
+    monkeypatch.setattr(Journal, "append", append_while_it_arrives)
+    submit(pipeline, first)
+    assert repeat.ranked.result(20) == first.ranked.result(20)
+
+
+def test_analyses_use_up_their_slice_one_after_the_other(pipeline: Pipeline) -> None:
+    def states(writer: Writer) -> list[str]:
+        started = [writer.analyses.start("components", {}, fresh=False) for _ in range(2)]
+        writer.analyses.advance(60.0)
+        return [writer.analyses.get(one).state for one in started]
+
+    send(pipeline, batch([("a", "b")]))
+    assert pipeline.call(states).result(60) == ["finished"] * 2
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, condition: Callable[[EdgeBatch], bool]) -> None:
