@@ -333,20 +333,30 @@ def test_after_an_error_views_are_solved_again(during: str) -> None:
             assert_read(engine, name, view)
 
 
-@pytest.mark.parametrize("method", ["solve", "bring"])
+@pytest.mark.parametrize("method", ["solve", "bring", "register", "keep"])
 def test_an_error_of_one_shard_makes_all_forget_their_views(method: str) -> None:
     with graph("uniform") as (workers, engine, _):
         engine.apply(EdgeBatch(*np.random.default_rng(1).integers(0, 256, (2, 60))))
         registration = engine.register("it", ViewQuery(None, None, 1e-9, 0.9))
         asked: Any = ("bring", "view", engine.new_number(), {}, None, "batch", {})
+        while method == "keep" and not registration.done:
+            registration.step()
 
         def call() -> None:
-            while method == "solve":
+            if method == "register":
+                workers.ask = lambda asked: (*asked[:3], Unreadable(), *asked[4:])
+            while method in ("solve", "register"):
                 registration.step()
+            if method == "keep":
+                device = workers.shards[1].graph.backend.device
+                assert isinstance(device, TestDevice)
+                with device.refusing(1):
+                    engine.keep(registration)
             workers.everywhere("call_kept", *asked)
 
-        with failing_sweep(workers), pytest.raises(MemoryError, match="the third sweep"):
+        with failing_sweep(workers), pytest.raises(MemoryError):
             call()
+        workers.ask = lambda asked: asked
         workers.everywhere("call_kept", "remove", "view", "nothing")
         assert [shard.memory()["personalized"] for shard in workers.shards] == [0, 0]
         engine.close(registration)
