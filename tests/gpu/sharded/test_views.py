@@ -34,46 +34,20 @@ from tests.gpu.graphs import is_slow
 from tests.gpu.observed import counted
 from tests.gpu.personalized.test_views import (
     KINDS,
-    any_batch,
+    SEEDS,
+    WEIGHTS,
+    assert_read,
     assert_within_bound,
+    follow_views,
     follow_views_within,
-    random_view,
+    views_of,
 )
 from tests.gpu.sharded.test_shards import sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep
 
 CPU = backend_named("cpu")
-SEEDS, WEIGHTS = np.array([1, 7, 7]), np.array([1.0, 2.0, 3.0])
 DIRECTIONS = get_args(ViewDirection)
 INSIDE = {"inside": ViewQuery(SEEDS, WEIGHTS, 1e-7, within=np.arange(128))}
-
-
-def views_of(options: Options) -> dict[str, ViewQuery]:
-    views = {
-        "few": ViewQuery(SEEDS, WEIGHTS, 1e-5),
-        "loose": ViewQuery(np.array([3]), None, 0.3, 0.5, refresh="read"),
-        "many": ViewQuery(np.arange(50), None, 1e-7, refresh=1e9),
-        "uniform": ViewQuery(None, None, 1e-6, 0.7),
-        "against": ViewQuery(SEEDS, WEIGHTS, 1e-5, direction="reversed"),
-        "all against": ViewQuery(None, None, 1e-6, refresh="read", direction="reversed"),
-    }
-    if options.half_life:  # which has no reversed ones
-        views = {name: view for name, view in views.items() if view.direction == "forward"}
-    return views
-
-
-def assert_read(engine: ShardedEngine, name: str, view: ViewQuery) -> None:
-    ranks = engine.view(name, solve=False)
-    assert_within_bound(engine, view, ranks)
-    assert view.target_error is not None
-    if view.refresh == "batch":
-        assert ranks.error_bound <= view.target_error
-    if not isinstance(view.refresh, float):
-        ranks = engine.view(name)
-        assert ranks.error_bound <= view.target_error
-        assert_within_bound(engine, view, ranks)
-        ids, values = ranks.top(3)
-        assert values.tolist() == ranks.of(ids).tolist() == sorted(ranks.to_numpy())[:-4:-1]
 
 
 def captured(engine: ShardedEngine) -> Snapshot:
@@ -106,47 +80,19 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
     """Through batches of every kind, changes of the teleport distribution, and restarts with
     another number of shards.
     """
-    generator = np.random.default_rng(5)
     options = replace(KINDS[kind], target_error=1e-6)
-    engine = sharded_engine(options, 2, backend)
-    engine.apply(EdgeBatch(vertices=60))
-    engine.apply(any_batch(generator, engine, 0.0))
-    views = views_of(options)
-    for name, view in views.items():
-        engine.put_view(name, view)
-    assert engine.views == list(views)
-    for step in range(10 if is_slow(backend) else (200 if long else 10)):
-        batch = any_batch(generator, engine, 20.0 * step)
-        engine.apply(batch)
-        if step % 3:
-            engine.update()
-        for name, view in views.items():
-            if view.seeds is None:
-                continue
-            # a vertex that was removed is no seed any more, also where it is back
-            kept = ~np.isin(view.seeds, batch.remove)
-            weights = None if view.weights is None else view.weights[kept]
-            views[name] = view = replace(view, seeds=view.seeds[kept], weights=weights)
-            if not kept.any():
-                with pytest.raises(UnknownVertex):
-                    engine.view(name)
-            if engine.vertices and (generator.random() < 0.3 or not kept.any()):
-                views[name] = random_view(generator, engine, view)
-                engine.put_view(name, views[name])
-        if engine.vertices == 0:
-            engine.apply(EdgeBatch(add=np.arange(10)))
-            continue
-        for name, view in views.items() if step % 4 == 1 else ():
-            assert_within_bound(engine, view, engine.view(name, solve=False))
-        seconds = engine.refresh_views()
-        assert seconds.keys() == views.keys()
-        for name, view in views.items():
-            assert_read(engine, name, view)
-        if step % 8 == 7:
-            costs = replace(backend.costs, exchange=0.0)  # small graphs are pushed too
-            again = sharded_engine(options, 2 + step % 16 // 7, replace(backend, costs=costs))
-            engine = restarted(engine, again, views)
-    engine.close()
+    costs = replace(backend.costs, exchange=0.0)  # small graphs are pushed too
+
+    def other_shards(
+        engine: ShardedEngine, step: int, views: dict[str, ViewQuery]
+    ) -> ShardedEngine:
+        if step % 8 != 7:
+            return engine
+        again = sharded_engine(options, 2 + step % 16 // 7, replace(backend, costs=costs))
+        return restarted(engine, again, views)
+
+    count = 10 if is_slow(backend) else (200 if long else 10)
+    follow_views(sharded_engine(options, 2, backend), count, other_shards).close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
