@@ -22,11 +22,7 @@
 
 #define __global__
 #define __device__
-#define __host__
-#define __constant__
-#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 // The shared memory of a block is the thread-local segment of the kernels' library: the machine can find it, fill it with
@@ -42,29 +38,16 @@ constexpr int warpSize = ::cuda_on_cpu::warp_size;
 #undef assert
 #define assert(condition)                                                                       \
     ((condition) ? void() : ::cuda_on_cpu::fail("assertion failed at %s:%d: %s", __FILE__, __LINE__, #condition))
-[[noreturn]] inline void __trap() { ::cuda_on_cpu::fail("__trap()"); }
 
 // --- vector types ---
-
-struct dim3 {
-    unsigned x, y, z;
-    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-    constexpr dim3(uint3 other) : x(other.x), y(other.y), z(other.z) {}
-};
 
 #define CUDA_ON_CPU_VECTORS(name, type)                                                         \
     struct alignas(2 * sizeof(type)) name##2 { type x, y; };                                    \
     struct alignas(4 * sizeof(type) > 16 ? 16 : 4 * sizeof(type)) name##4 { type x, y, z, w; }; \
     constexpr name##2 make_##name##2(type x, type y) { return {x, y}; }                         \
     constexpr name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-CUDA_ON_CPU_VECTORS(char, signed char)
-CUDA_ON_CPU_VECTORS(uchar, unsigned char)
-CUDA_ON_CPU_VECTORS(short, short)
-CUDA_ON_CPU_VECTORS(ushort, unsigned short)
 CUDA_ON_CPU_VECTORS(int, int)
 CUDA_ON_CPU_VECTORS(uint, unsigned)
-CUDA_ON_CPU_VECTORS(longlong, long long)
-CUDA_ON_CPU_VECTORS(ulonglong, unsigned long long)
 CUDA_ON_CPU_VECTORS(float, float)
 CUDA_ON_CPU_VECTORS(double, double)
 #undef CUDA_ON_CPU_VECTORS
@@ -74,14 +57,8 @@ CUDA_ON_CPU_VECTORS(double, double)
 inline void __syncthreads(cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
     cuda_on_cpu::meet_block("__syncthreads()", site, false);
 }
-inline int __syncthreads_count(int predicate, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    return static_cast<int>(cuda_on_cpu::meet_block("__syncthreads_count()", site, predicate != 0));
-}
 inline int __syncthreads_or(int predicate, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
     return cuda_on_cpu::meet_block("__syncthreads_or()", site, predicate != 0) != 0;
-}
-inline int __syncthreads_and(int predicate, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    return cuda_on_cpu::meet_block("__syncthreads_and()", site, predicate == 0) == 0;
 }
 
 // --- warp operations ---
@@ -103,33 +80,12 @@ void shuffle(const Lane* lanes, unsigned members) {
     }
 }
 
-// Every lane gets the members' values folded by combine(all, member), in lane order.
-template <class T, class Result, class Combine>
-void fold(const Lane* lanes, unsigned members) {
-    Result result{};
-    bool first = true;
-    for (unsigned member = 0; member < warp_size; ++member) {
-        if (!(members >> member & 1)) continue;
-        Combine::add(result, *static_cast<const T*>(lanes[member].given), member, first);
-        first = false;
-    }
+inline void vote(const Lane* lanes, unsigned members) {
+    unsigned votes = 0;
     for (unsigned member = 0; member < warp_size; ++member)
-        if (members >> member & 1) *static_cast<Result*>(lanes[member].taken) = result;
-}
-
-struct Ballot {
-    static void add(unsigned& all, bool value, unsigned member, bool) { all |= unsigned(value) << member; }
-};
-
-template <class T>
-void match(const Lane* lanes, unsigned members) {
-    for (unsigned reader = 0; reader < warp_size; ++reader) {
-        if (!(members >> reader & 1)) continue;
-        unsigned equal = 0;
-        for (unsigned other = 0; other < warp_size; ++other)
-            if ((members >> other & 1) && !std::memcmp(lanes[reader].given, lanes[other].given, sizeof(T))) equal |= 1u << other;
-        *static_cast<unsigned*>(lanes[reader].taken) = equal;
-    }
+        if (members >> member & 1) votes |= unsigned(*static_cast<const bool*>(lanes[member].given)) << member;
+    for (unsigned member = 0; member < warp_size; ++member)
+        if (members >> member & 1) *static_cast<unsigned*>(lanes[member].taken) = votes;
 }
 
 template <class T>
@@ -142,7 +98,7 @@ T shuffled(const char* operation, Site site, unsigned mask, T value, unsigned so
 
 inline unsigned ballot(const char* operation, Site site, unsigned mask, bool value) {
     unsigned result;
-    meet_warp(operation, site, mask, fold<bool, unsigned, Ballot>, {&value, &result, 0});
+    meet_warp(operation, site, mask, vote, {&value, &result, 0});
     return result;
 }
 
@@ -166,13 +122,6 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
     return cuda_on_cpu::shuffled("__shfl_up_sync()", site, mask, value, from);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
-                   cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    const unsigned lane = cuda_on_cpu::lane();
-    const unsigned from = lane + delta < cuda_on_cpu::segment(width) + unsigned(width) ? lane + delta : lane;
-    return cuda_on_cpu::shuffled("__shfl_down_sync()", site, mask, value, from);
-}
-template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                   cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
     const unsigned lane = cuda_on_cpu::lane(), other = lane ^ unsigned(lane_mask);
@@ -188,38 +137,8 @@ inline int __any_sync(unsigned mask, int predicate, cuda_on_cpu::Site site = cud
 inline int __all_sync(unsigned mask, int predicate, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
     return cuda_on_cpu::ballot("__all_sync()", site, mask, predicate == 0) == 0;
 }
-template <class T>
-unsigned __match_any_sync(unsigned mask, T value, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
-    unsigned result;
-    cuda_on_cpu::meet_warp("__match_any_sync()", site, mask, cuda_on_cpu::match<T>, {&value, &result, 0});
-    return result;
-}
 // The hardware chooses which lanes run together; a single lane is always a valid answer.
 inline unsigned __activemask() { return 1u << cuda_on_cpu::lane(); }
-
-#define CUDA_ON_CPU_REDUCE(name, expression)                                                                           \
-    namespace cuda_on_cpu {                                                                                            \
-    struct reduce_##name {                                                                                             \
-        template <class T>                                                                                             \
-        static void add(T& all, T value, unsigned, bool first) {                                                       \
-            all = first ? value : (expression);                                                                        \
-        }                                                                                                              \
-    };                                                                                                                 \
-    }                                                                                                                  \
-    template <class T>                                                                                                 \
-    T __reduce_##name##_sync(unsigned mask, T value, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {          \
-        T result;                                                                                                      \
-        cuda_on_cpu::meet_warp("__reduce_" #name "_sync()", site, mask,                                                \
-                               cuda_on_cpu::fold<T, T, cuda_on_cpu::reduce_##name>, {&value, &result, 0});             \
-        return result;                                                                                                 \
-    }
-CUDA_ON_CPU_REDUCE(add, T(std::make_unsigned_t<T>(all) + std::make_unsigned_t<T>(value)))
-CUDA_ON_CPU_REDUCE(min, value < all ? value : all)
-CUDA_ON_CPU_REDUCE(max, value > all ? value : all)
-CUDA_ON_CPU_REDUCE(and, all & value)
-CUDA_ON_CPU_REDUCE(or, all | value)
-CUDA_ON_CPU_REDUCE(xor, all ^ value)
-#undef CUDA_ON_CPU_REDUCE
 
 // --- atomics: only one thread runs at a time, so reading and writing back is atomic ---
 
@@ -245,35 +164,19 @@ using Same = std::type_identity_t<T>;
     template <class T>                                                                                   \
     T atomic##name(T* address, cuda_on_cpu::Same<T> value) {                                             \
         return cuda_on_cpu::change(address, [=]([[maybe_unused]] T before) -> T { return (expression); }); \
-    }                                                                                                    \
-    template <class T>                                                                                   \
-    T atomic##name##_block(T* address, cuda_on_cpu::Same<T> value) {                                     \
-        return atomic##name(address, value);                                                             \
     }
 CUDA_ON_CPU_ATOMIC(Add, cuda_on_cpu::sum(before, value))
-CUDA_ON_CPU_ATOMIC(Sub, T(before - value))
 CUDA_ON_CPU_ATOMIC(Exch, value)
-CUDA_ON_CPU_ATOMIC(Min, value < before ? value : before)
 CUDA_ON_CPU_ATOMIC(Max, value > before ? value : before)
-CUDA_ON_CPU_ATOMIC(And, before & value)
 CUDA_ON_CPU_ATOMIC(Or, before | value)
-CUDA_ON_CPU_ATOMIC(Xor, before ^ value)
-CUDA_ON_CPU_ATOMIC(Inc, before >= value ? 0 : before + 1)
-CUDA_ON_CPU_ATOMIC(Dec, before == 0 || before > value ? value : before - 1)
 #undef CUDA_ON_CPU_ATOMIC
 
 template <class T>
 T atomicCAS(T* address, cuda_on_cpu::Same<T> expected, cuda_on_cpu::Same<T> value) {
     return cuda_on_cpu::change(address, [=](T before) { return before == expected ? value : before; });
 }
-template <class T>
-T atomicCAS_block(T* address, cuda_on_cpu::Same<T> expected, cuda_on_cpu::Same<T> value) {
-    return atomicCAS(address, expected, value);
-}
 
 inline void __threadfence() { cuda_on_cpu::interleave(); }
-inline void __threadfence_block() { cuda_on_cpu::interleave(); }
-inline void __threadfence_system() { cuda_on_cpu::interleave(); }
 inline void __nanosleep(unsigned) { cuda_on_cpu::sleep(); }
 
 // --- loads and stores with a cache hint ---
@@ -284,11 +187,8 @@ inline void __nanosleep(unsigned) { cuda_on_cpu::sleep(); }
         return *address;       \
     }
 CUDA_ON_CPU_LOAD(__ldg)
-CUDA_ON_CPU_LOAD(__ldca)
 CUDA_ON_CPU_LOAD(__ldcg)
 CUDA_ON_CPU_LOAD(__ldcs)
-CUDA_ON_CPU_LOAD(__ldcv)
-CUDA_ON_CPU_LOAD(__ldlu)
 #undef CUDA_ON_CPU_LOAD
 
 #define CUDA_ON_CPU_STORE(name)                           \
@@ -296,10 +196,8 @@ CUDA_ON_CPU_LOAD(__ldlu)
     void name(T* address, cuda_on_cpu::Same<T> value) { \
         *address = value;                                 \
     }
-CUDA_ON_CPU_STORE(__stwb)
 CUDA_ON_CPU_STORE(__stcg)
 CUDA_ON_CPU_STORE(__stcs)
-CUDA_ON_CPU_STORE(__stwt)
 #undef CUDA_ON_CPU_STORE
 
 // --- arithmetic ---
@@ -316,43 +214,16 @@ constexpr auto max(Left left, Right right) {
 }
 
 inline int __popc(unsigned value) { return std::popcount(value); }
-inline int __popcll(unsigned long long value) { return std::popcount(value); }
 inline int __clz(int value) { return std::countl_zero(unsigned(value)); }
-inline int __clzll(long long value) { return std::countl_zero(static_cast<unsigned long long>(value)); }
 inline int __ffs(int value) { return __builtin_ffs(value); }
-inline int __ffsll(long long value) { return __builtin_ffsll(value); }
-inline unsigned long long __brevll(unsigned long long value) {
-    unsigned long long reversed = 0;
-    for (int bit = 0; bit < 64; ++bit) reversed |= (value >> bit & 1) << (63 - bit);
-    return reversed;
-}
-inline unsigned __brev(unsigned value) { return unsigned(__brevll(value) >> 32); }
-inline unsigned __umulhi(unsigned left, unsigned right) { return unsigned(std::uint64_t{left} * right >> 32); }
 inline unsigned long long __umul64hi(unsigned long long left, unsigned long long right) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<unsigned long long>(Wide{left} * right >> 64);
 }
 
-inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dsub_rn(double a, double b) { return a - b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __drcp_rn(double a) { return 1 / a; }
-inline double __dsqrt_rn(double a) { return std::sqrt(a); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fdividef(float a, float b) { return a / b; }
-inline float __double2float_rn(double a) { return float(a); }
-inline double rsqrt(double a) { return 1 / std::sqrt(a); }
-inline float rsqrtf(float a) { return 1 / std::sqrt(a); }
 
-inline int __float_as_int(float value) { return std::bit_cast<int>(value); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
-inline float __int_as_float(int value) { return std::bit_cast<float>(value); }
 inline float __uint_as_float(unsigned value) { return std::bit_cast<float>(value); }
 inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
 inline double __longlong_as_double(long long value) { return std::bit_cast<double>(value); }
