@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import signal
 import socket
@@ -19,14 +20,6 @@ from liverank_service.cli import CommandError
 from liverank_service.cli.demo import running_service
 from liverank_service.cli.serve import bound_sockets, url_of
 from liverank_service.storage.graph_store import GraphStore
-from tests.service.server import end_of, started
-
-
-def test_serve_responds_until_it_is_stopped(tmp_path: Path) -> None:
-    with started(tmp_path) as (process, url):
-        with Client(url) as client:
-            assert client.send("default", insert=[("a", "b")]).version == 1
-        end_of(process)
 
 
 def serve_ending_by_itself(*arguments: str, listens: bool = False) -> tuple[int, list[str]]:
@@ -132,22 +125,6 @@ def test_serve_ends_where_a_graph_cannot_be_recovered(tmp_path: Path) -> None:
     assert (code, lines) == (1, [f"liverank: {journal}: {reason}"])
 
 
-def test_serve_ends_if_its_port_is_in_use(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        code, lines = serve_ending_by_itself("--data", str(tmp_path / "data"), "--port", port)
-    refusal = f"liverank: cannot listen on port {port} of 127.0.0.1: Address already in use; "
-    assert (code, lines) == (1, [f"{refusal}--port 0 picks a free one"])
-    assert not (tmp_path / "data").exists()  # it was not opened, nor were kernels compiled
-
-
-def test_serve_ends_if_its_host_is_unknown(tmp_path: Path) -> None:
-    options = ("--data", str(tmp_path), "--host", "host.invalid", "--insecure")
-    code, (line,) = serve_ending_by_itself(*options)
-    assert code == 1
-    assert line.startswith("liverank: cannot listen on port 8080 of host.invalid: ")
-
-
 def test_a_server_listens_on_every_address_of_its_host() -> None:
     bound = bound_sockets("localhost", 0)
     try:
@@ -182,6 +159,11 @@ def test_a_server_needs_no_family_of_addresses_that_the_machine_lacks(
     del addresses[1]
     with pytest.raises(CommandError, match="port 7 of ::1: Address family not supported"):
         bound_sockets("::1", 7)
+
+
+def test_an_unknown_host_is_named() -> None:
+    with pytest.raises(CommandError, match=r"^cannot listen on port 8080 of host\.invalid: "):
+        bound_sockets("host.invalid", 8080)
 
 
 def test_serve_refuses_a_setting_in_one_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,31 +214,20 @@ def test_serve_ends_where_a_limit_of_the_process_is_too_low(
     assert after == before
 
 
-def test_the_log_of_a_server_that_cannot_listen_is_json_to_its_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LIVERANK_LOG_FORMAT", "json")
+def test_the_log_of_a_server_that_cannot_listen_is_json_to_its_last_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
+        port, data = str(listener.getsockname()[1]), tmp_path / "data"
+        command = [sys.executable, "-m", "liverank_service.cli", "serve", "--port", port]
+        environment = {**os.environ, "LIVERANK_LOG_FORMAT": "json", "LIVERANK_DATA": str(data)}
         done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "liverank_service.cli",
-                "serve",
-                "--data",
-                str(tmp_path),
-                "--port",
-                port,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
     records = [json.loads(line) for line in done.stderr.splitlines()]
     assert done.returncode == 1
     assert records[-1]["logger"] == "liverank.process"
-    assert records[-1]["message"].startswith(f"cannot listen on port {port} of 127.0.0.1")
+    refusal = f"cannot listen on port {port} of 127.0.0.1: Address already in use; "
+    assert records[-1]["message"] == f"{refusal}--port 0 picks a free one"
+    assert not data.exists()  # it was not opened, nor were kernels compiled
 
 
 @pytest.mark.parametrize("option", [(), ("--data", "")])

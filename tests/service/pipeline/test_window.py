@@ -263,23 +263,6 @@ def test_a_jump_of_the_clock_takes_all_without_a_limit(
         eventually(lambda: pipeline.view.edges == 0)
 
 
-def test_an_edge_that_is_sent_again_is_young_again(tmp_path: Path) -> None:
-    with working(tmp_path, window=EVENT) as pipeline:
-        send(pipeline, timed_batch([("a", "b", 1.0), ("c", "d", 1.0)]))
-        assert send(pipeline, timed_batch([("a", "b", 5.0)]))["already_present"] == 1
-        send(pipeline, timed_batch([("x", "y", 8.0)]))
-        assert edges_of(pipeline) == {("a", "b"), ("x", "y")}
-
-
-def test_by_event_an_insertion_that_is_too_old_leaves_at_once(tmp_path: Path) -> None:
-    with working(tmp_path, window=EVENT) as pipeline:
-        sent = send(pipeline, timed_batch([("a", "b", 100.0), ("old", "b", 10.0)]))
-        assert (sent["version"], sent["ranked_version"], sent["inserted"]) == (1, 2, 2)
-        assert edges_of(pipeline) == {("a", "b")}
-        assert send(pipeline, timed_batch([("older", "b", 1.0)]))["version"] == 3
-        assert edges_of(pipeline) == {("a", "b")}
-
-
 def test_recovery_consults_no_clock(tmp_path: Path, clock: Clock) -> None:
     with working(tmp_path, window=WALL) as pipeline:
         for number in range(20):
@@ -344,13 +327,6 @@ def test_a_repeat_with_other_content_expires_nothing(tmp_path: Path) -> None:
         assert pipeline.committed == 1
         again = timed_batch([("a", "b", 10.0)], key="k")
         assert send(pipeline, again)["version"] == 1
-
-
-def test_repeats_that_wait_together_are_applied_once(tmp_path: Path) -> None:
-    with working(tmp_path, window=EVENT) as pipeline:
-        sent = [timed_batch([("a", "b", 10.0)], key="k") for _ in range(3)]
-        together(pipeline, sent)
-        assert {receipt(one)["version"] for one in sent} == {1}
 
 
 def adding(rows: list[tuple[str, str, float]], key: str) -> Sent:
