@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu import Engine
+from liverank_gpu import Answer, Engine
 from liverank_gpu.programs.algorithms import UNREACHED
 from tests.gpu.graphs import arc_weights_of, arcs_of
 
@@ -138,3 +138,15 @@ def by_id(found: dict[int, float], values: NDArray[np.generic]) -> NDArray[np.ge
     expected = values.copy()
     expected[list(found)] = list(found.values())
     return expected
+
+
+def of_edges(answer: Answer) -> dict[tuple[int, int], int]:
+    """The value of each edge; the edges are in their order, each once."""
+    assert answer.edges is not None
+    sources, targets = answer.edges
+    assert sources.dtype == targets.dtype == np.int64
+    assert (sources < targets).all()
+    assert (np.diff(sources << 32 | targets) > 0).all()
+    assert len(sources) == len(answer.values)
+    edges = zip(sources.tolist(), targets.tolist(), strict=True)
+    return dict(zip(edges, answer.values.tolist(), strict=True))

@@ -39,6 +39,7 @@ def _check(engine: Engine, answer: Answer) -> None:
         assert behind <= core[v] or position[v] in suspects
 
 
+@pytest.mark.any_thread_order
 @pytest.mark.parametrize(
     "options",
     [Options(directed=False, vertex_order="degree"), Options(), Options(weighted=True)],

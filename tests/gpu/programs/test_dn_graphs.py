@@ -93,10 +93,7 @@ def test_lambda_of_induced_subgraphs_is_at_most_trussness_less_two(
     backend: Backend, seed: int
 ) -> None:
     graph = nx.gnm_random_graph(9, 20, seed=seed)
-    answer = _engine(graph, backend).run("trussness")
-    assert answer.edges is not None
-    edges = zip(*(ends.tolist() for ends in answer.edges), strict=True)
-    trussness = dict(zip(edges, answer.values.tolist(), strict=True))
+    trussness = oracle.of_edges(_engine(graph, backend).run("trussness"))
     assert all(density + 2 <= trussness[edge] for edge, density in _induced_lambdas(graph).items())
 
 

@@ -19,7 +19,7 @@ EPSILON = 0.1
 
 
 def _check(engine: Engine) -> None:
-    """All but those that continue, which `_check_continued` runs."""
+    """All but those that continue: see below, test_cores.py and test_continued_triangles.py."""
     graph = oracle.graph_of(engine)
     simple = oracle.undirected(graph)
     directed = engine.options.directed
@@ -36,9 +36,6 @@ def _check(engine: Engine) -> None:
     assert (communities.values == oracle.by_id(found, communities.values)).all()
     assert communities.summary["communities"] == len(set(found.values()))
 
-    cores = engine.run("cores")
-    assert (cores.values == oracle.by_id(nx.core_number(simple), cores.values)).all()
-
     dense = engine.run("densest", epsilon=EPSILON)
     members = np.flatnonzero(dense.values)
     if simple.number_of_edges():
@@ -47,16 +44,6 @@ def _check(engine: Engine) -> None:
         assert density * 2.0 * (1.0 + EPSILON) >= oracle.densest(simple) - 1e-9
     else:
         assert dense.summary["density"] == 0.0
-
-    triangles = engine.run("triangles")
-    assert (triangles.values == oracle.by_id(nx.triangles(simple), triangles.values)).all()
-    assert triangles.summary["triangles"] == sum(nx.triangles(simple).values()) / 3
-
-    clustering = engine.run("clustering")
-    expected = nx.clustering(simple)
-    assert np.allclose(clustering.values, oracle.by_id(expected, clustering.values), rtol=1e-12)
-    assert clustering.summary["transitivity"] == pytest.approx(nx.transitivity(simple))
-    assert clustering.summary["average"] == pytest.approx(nx.average_clustering(simple))
 
 
 @pytest.mark.any_thread_order

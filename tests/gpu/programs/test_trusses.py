@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from liverank_gpu import Answer, EdgeBatch, Engine, InvalidValue, Options
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, random_batch
@@ -22,27 +22,15 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 
 
-def _of_edges(answer: Answer) -> dict[tuple[int, int], int]:
-    """The value of each edge; the edges are in their order, each once."""
-    assert answer.edges is not None
-    sources, targets = answer.edges
-    assert sources.dtype == targets.dtype == np.int64
-    assert (sources < targets).all()
-    assert (np.diff(sources << 32 | targets) > 0).all()
-    assert len(sources) == len(answer.values)
-    edges = zip(sources.tolist(), targets.tolist(), strict=True)
-    return dict(zip(edges, answer.values.tolist(), strict=True))
-
-
 def _check(engine: Engine) -> None:
     simple = oracle.undirected(oracle.graph_of(engine))
     support = engine.run("support")
-    assert _of_edges(support) == oracle.support(simple)
+    assert oracle.of_edges(support) == oracle.support(simple)
     assert support.summary["triangles"] == sum(nx.triangles(simple).values()) / 3
     expected = oracle.trussness(simple)
     for variant in VARIANTS:
         answer = engine.run("trussness", **variant)
-        assert _of_edges(answer) == expected, variant
+        assert oracle.of_edges(answer) == expected, variant
         assert answer.receipt.finished
         assert answer.summary["largest"] == max(expected.values(), default=0)
         assert answer.summary["partitions"] >= (variant.get("partitions", 1) > 1) + 1
@@ -117,7 +105,7 @@ def test_an_answer_of_edges_stays_as_it_was(backend: Backend) -> None:
     answer = engine.run("trussness")
     expected = oracle.trussness(oracle.undirected(oracle.graph_of(engine)))
     engine.apply(EdgeBatch.of(delete=[(0, 1), (1, 2)]))
-    assert _of_edges(answer) == expected
+    assert oracle.of_edges(answer) == expected
     assert engine.run("components").edges is None
 
 
