@@ -99,6 +99,7 @@ DEEP = (
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[self-loop-none",
     "tests/gpu/graph/test_dynamic_graph.py::test_a_batch_that_is_applied_at_once_leaves_what_a_planned_one_does[uniform",
     "tests/gpu/generate/test_degrees.py::test_exponents_are_those",
+    "tests/gpu/graph/test_pages.py::test_a_warm_up_builds_pages_that_follow_a_batch[True",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options0",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options1",
     "tests/gpu/pagerank/test_paged_sweeps.py::test_errors_are_within_their_bounds_through_a_stream[options2",

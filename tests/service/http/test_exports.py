@@ -272,7 +272,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("data")
     with running(data, max_exports=2, slow_client_seconds=1.0) as server:
         server.http.put("/graphs/g", json={"keys": "integer"})
-        numbers = np.random.default_rng(5).integers(0, 1 << 20, (2, 1_500_000))
+        numbers = np.random.default_rng(5).integers(0, 1 << 20, (2, 600_000))
         sink = io.BytesIO()
         table = pa.table({"source": numbers[0], "target": numbers[1]})
         pyarrow.parquet.write_table(table, sink)
