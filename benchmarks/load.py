@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from timeit import repeat
 from typing import Any
 
 import numpy as np
@@ -116,13 +117,7 @@ def of_kind(kind: KeyKind, keys: int, edges: int) -> dict[str, Any]:
 
 
 def median_seconds(call: Callable[[], object]) -> float:
-    """The median of some calls."""
-    durations = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - began)
-    return round(median(durations), 4)
+    return round(median(repeat(call, number=1, repeat=REPEATS)), 4)
 
 
 def key_table(keys: int, edges: int) -> dict[str, Any]:
