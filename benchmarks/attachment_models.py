@@ -37,7 +37,7 @@ def barabasi_albert(
     vertices: int,
     edges_per_vertex: int,
     seed: int,
-    compile_loop: Callable[[Loop], Loop] | None = None,
+    compile_loop: Callable[[Loop], Loop] = lambda loop: loop,
 ) -> NDArray[np.int32]:
     """Each edge leads to an earlier vertex with a probability proportional to its degree.
 
@@ -48,7 +48,7 @@ def barabasi_albert(
     d = edges_per_vertex
     # each vertex occurs as often as it has edges
     ends = np.empty(d * (d - 1) + 2 * links.size + 1, np.int32)
-    (compile_loop or _as_it_is)(_attach_by_degree)(vertices, links, ends, seed)
+    compile_loop(_attach_by_degree)(vertices, links, ends, seed)
     return links
 
 
@@ -57,7 +57,7 @@ def copy_model(
     edges_per_vertex: int,
     probability: float,
     seed: int,
-    compile_loop: Callable[[Loop], Loop] | None = None,
+    compile_loop: Callable[[Loop], Loop] = lambda loop: loop,
 ) -> NDArray[np.int32]:
     """Each edge leads to a uniformly chosen earlier vertex with this probability, else to where one
     of its edges leads.
@@ -66,12 +66,8 @@ def copy_model(
     in section 2.4. O(edges) time; 4 bytes an edge.
     """
     links = np.empty((vertices - edges_per_vertex, edges_per_vertex), np.int32)
-    (compile_loop or _as_it_is)(_attach_by_copies)(vertices, probability, links, seed)
+    compile_loop(_attach_by_copies)(vertices, probability, links, seed)
     return links
-
-
-def _as_it_is(loop: Loop) -> Loop:
-    return loop
 
 
 def _attach_by_degree(vertices: int, links: Any, ends: Any, seed: int) -> None:

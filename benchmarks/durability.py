@@ -74,20 +74,13 @@ def opened(directory: Path, limits: CheckpointLimits = ON_REQUEST, **others: Any
     return pipeline
 
 
-def load(pipeline: Pipeline, sources: Any, targets: Any) -> None:
+def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
     """Inserts the edges in large batches, and ranks them."""
     for first in range(0, len(sources), _EDGES_A_BATCH):
         part = slice(first, first + _EDGES_A_BATCH)
         durable, ranked = Future[int](), Future[bytes]()
         pipeline.submit(batch_of(sources[part], targets[part]), durable=durable, ranked=ranked)
         durable.result()
-    ranked.result()
-
-
-def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
-    """Inserts the edges, and ranks them."""
-    ranked: Future[bytes] = Future()
-    pipeline.submit(batch_of(sources, targets), ranked=ranked)
     ranked.result()
 
 
@@ -200,7 +193,7 @@ def _loaded(data: Path, edges: int) -> Pipeline:
     pipeline = opened(created(data))
     scale = max(10, (edges // 16).bit_length())
     # R-MAT draws some edges more than once; the graph has them once
-    load(pipeline, *rmat(scale, -(-edges // 2**scale), seed=1))
+    send(pipeline, *rmat(scale, -(-edges // 2**scale), seed=1))
     return pipeline
 
 

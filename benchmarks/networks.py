@@ -76,6 +76,11 @@ class Network:
         return len(self.sources)
 
     @property
+    def vertices(self) -> int:
+        """Of all events."""
+        return 1 + int(max(self.sources.max(), self.targets.max()))
+
+    @property
     def initial(self) -> EdgeBatch:
         """The first graph."""
         return EdgeBatch(self.sources[: self.first], self.targets[: self.first])

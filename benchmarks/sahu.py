@@ -31,6 +31,7 @@ from benchmarks import harness
 from benchmarks.inputs import GENERATED, generated, random_batches
 from benchmarks.networks import GRAPHS, NETWORKS, read_graph, read_network
 from benchmarks.sahu_programs import partitions, programs
+from benchmarks.timing import warm_up
 from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Form, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.types import Dangling, Ranking
@@ -91,12 +92,11 @@ PARTITIONED = 1e-4
 def temporal_stream(folder: Path, sizes: Sizes, name: str) -> Stream:
     """A network, all of whose vertices are there from the beginning, as in the paper."""
     network = read_network(folder / NETWORKS[name])
-    vertices = 1 + int(max(network.sources.max(), network.targets.max()))
     batches = {
         fraction: network.batches(max(1, round(fraction * len(network))), sizes.temporal_batches)
         for fraction in sizes.fractions
     }
-    return Stream("3, 9-13", name, replace(network.initial, vertices=vertices), batches)
+    return Stream("3, 9-13", name, replace(network.initial, vertices=network.vertices), batches)
 
 
 def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -> Stream:
@@ -194,9 +194,7 @@ def measured(
     given |= {"fractions": fractions, "random_fractions": fractions}
     given |= {"temporal_batches": given.pop("batches"), "temporal": given.pop("networks")}
     sizes = harness.sized(FULL, SMALL, small, given)
-    engine = Engine(backend=backend)
-    engine.warm_up()
-    engine.warm_up_others()
+    warm_up(backend)
     streams = {
         **{name: partial(temporal_stream, folder, sizes, name) for name in sizes.temporal},
         **{name: partial(random_stream, folder, sizes, backend, name) for name in sizes.graphs},

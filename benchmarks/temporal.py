@@ -28,6 +28,7 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.networks import NETWORKS, Network, read_network
+from benchmarks.timing import warm_up
 from liverank_gpu import STRATEGIES, BackendName, EdgeBatch, Engine, Options, verify
 from liverank_gpu.types import Dangling, Ranking
 
@@ -149,22 +150,12 @@ def measured(
     backend: BackendName, folder: Path, batches: int, checks: int, networks: list[str]
 ) -> Iterator[tuple[str, Any]]:
     """`batches` of each size, of which `checks` are compared with exact ranks."""
-    engine = Engine(backend=backend)
-    engine.warm_up()
-    engine.warm_up_others()
+    warm_up(backend)
     read = {name: read_network(folder / NETWORKS[name]) for name in networks}
     yield "batches", batches
     yield "checks", checks
-    yield (
-        "networks",
-        {
-            name: {
-                "vertices": int(max(network.sources.max(), network.targets.max())) + 1,
-                "events": len(network),
-            }
-            for name, network in read.items()
-        },
-    )
+    sizes = {name: {"vertices": each.vertices, "events": len(each)} for name, each in read.items()}
+    yield "networks", sizes
     rows: list[Row] = []
     run = partial(replays, checks=checks, backend=backend)
     for name, network in read.items():

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from liverank_gpu import EdgeBatch, Engine, Options
+from liverank_gpu import BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import DeviceOperations
 from liverank_gpu.operations.graph import GraphUpdate
@@ -31,6 +31,13 @@ def timed(device: DeviceOperations, work: Callable[[], Answer]) -> tuple[float, 
     answer = work()
     device.synchronize()
     return 1e3 * (perf_counter() - begin), answer
+
+
+def warm_up(backend: BackendName) -> None:
+    """Compiles what solves and queries need."""
+    engine = Engine(backend=backend)
+    engine.warm_up()
+    engine.warm_up_others()
 
 
 def in_turns(

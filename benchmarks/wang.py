@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import GENERATED, generated
 from benchmarks.networks import GRAPHS, read_graph
+from benchmarks.timing import warm_up
 from liverank_gpu import (
     METHODS,
     PUBLISHED_METHODS,
@@ -184,9 +185,7 @@ def measured(
     missing = [n for n in sizes.graphs if n in GRAPHS and not (folder / GRAPHS[n]).exists()]
     for name in missing:
         print(f"{name}: no {folder / GRAPHS[name]}")
-    engine = Engine(backend=backend)
-    engine.warm_up()
-    engine.warm_up_others()
+    warm_up(backend)
     works = {
         name: partial(measure, folder, name, sizes, backend)
         for name in sizes.graphs

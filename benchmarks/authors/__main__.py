@@ -22,8 +22,8 @@ from benchmarks.authors.ours import DAMPING, EXACT, Ours, Run, at_most, from_not
 from benchmarks.authors.theirs import Graph, Solved, logged, pairs, ranks_of, run, solves
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.networks import Network, read_network
-from benchmarks.timing import TimedEngine
-from liverank_gpu import EdgeBatch, Engine, Options
+from benchmarks.timing import TimedEngine, warm_up
+from liverank_gpu import EdgeBatch, Options
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Ranking
@@ -190,7 +190,7 @@ def beside_main(backend: Backend, name: str, path: Path, program: Path, folder: 
     with the partition by degree. Errors are those that it prints. Ours solves the same batches.
     """
     network = read_network(path)
-    vertices = 1 + int(max(network.sources.max(), network.targets.max()))
+    vertices = network.vertices
     np.savetxt(folder / "network", 1 + np.stack([network.sources, network.targets], axis=1), "%d")
     facts = {"graph": name, "vertices": vertices, "edges": len(network), "program": "Sahu, whole"}
     solved: set[str] = set()
@@ -235,9 +235,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder, data, backend = arguments.folder.resolve(), arguments.data, backend_named("cuda")
     programs = build.built(folder)
-    engine = Engine(backend=backend)
-    engine.warm_up()
-    engine.warm_up_others()
+    warm_up("cuda")
     checkouts = {build.PROGRAMS[name].checkout for name in programs}
     figures: dict[str, Any] = {
         "commits": {name: build.commit_of(folder / name) for name in sorted(checkouts)},

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
 from benchmarks.tables import engine, papers, service
-from benchmarks.tables.common import Record, figures_and_values, parts
+from benchmarks.tables.common import Record, figures_and_values, parts, two_commits
 from benchmarks.tables.summaries import SUMMARIES
 
 MARKS = re.compile(
@@ -28,8 +28,8 @@ MARKS = re.compile(
 TABLES: dict[str, Callable[[Record], str]] = {
     "authors": papers.authors,
     "cold-start": parts,
-    "compare": engine.compare,
-    "compare-service": service.compare,
+    "compare": two_commits,
+    "compare-service": two_commits,
     "cuppa": papers.cuppa,
     "device-memory": engine.device_memory,
     "fuzz": parts,

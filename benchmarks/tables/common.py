@@ -93,11 +93,17 @@ def _told(value: Any) -> str:
     return short(value) if isinstance(value, float) else f"{value:,}"
 
 
-def two_commits(title: str, unit: str, rows: Row) -> str:
+def two_commits(document: Record) -> str:
     """Figures of two commits and their ratios, one a row."""
-    cells = "{name} | {other:.3f} | {this:.3f} | {ratio:.2f}"
-    named = ({"name": name, **row} for name, row in rows.items())
-    return f"{title}\n\n" + table(f"{unit} | other | this | ratio", cells, named)
+    figures = document["figures"]
+    size = f"; R-MAT {figures['scale']}" if "scale" in figures else ""
+    titles = f"{'ms' if size else ''} | other | this | ratio"
+    found = figures["milliseconds"] if size else figures["rows"]
+    return f"The other commit: `{figures['other commit']}`{size}.\n\n" + table(
+        titles,
+        "{name} | {other:.3f} | {this:.3f} | {ratio:.2f}",
+        ({"name": name, **row} for name, row in found.items()),
+    )
 
 
 def groups(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:

@@ -9,7 +9,6 @@ from benchmarks.tables.common import (
     heading,
     of_rows,
     table,
-    two_commits,
 )
 
 residual = of_rows(
@@ -153,13 +152,6 @@ def personalized(document: Record) -> str:
             )
             parts.append(f"{title}: {shown}.")
     return "\n\n".join(parts)
-
-
-def compare(document: Record) -> str:
-    """Times of the engines of two commits, and their ratios."""
-    figures = document["figures"]
-    title = f"The other commit: `{figures['other commit']}`; R-MAT {figures['scale']}."
-    return two_commits(title, "ms", figures["milliseconds"])
 
 
 def sanitize(document: Record) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from benchmarks.tables.common import (
     Record,
     table,
-    two_commits,
 )
 
 
@@ -62,12 +61,6 @@ def mutation(document: Record) -> str:
 
 
 _UNSEEN = "not seen by the tests tried so far, which are not all of them"
-
-
-def compare(document: Record) -> str:
-    """Figures of the servers of two commits, and their ratios."""
-    figures = document["figures"]
-    return two_commits(f"The other commit: `{figures['other commit']}`.", "", figures["rows"])
 
 
 def retrieval(document: Record) -> str:

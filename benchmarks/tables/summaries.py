@@ -18,7 +18,8 @@ def figures(name: str) -> Any:
 
 def at(name: str, what: str, measured: str) -> Row:
     """A line of a table, with the place of a record."""
-    return {"what": what, "where": place(load(*name.rsplit("-", 1))), "measured": measured}
+    where = place(load(*name.rsplit("-", 1)))
+    return {"record": name, "what": what, "where": where, "measured": measured}
 
 
 def lined(rows: Iterable[Row]) -> str:
@@ -26,15 +27,16 @@ def lined(rows: Iterable[Row]) -> str:
     return table("what | on | measured", "{what} | {where} | {measured}", rows)
 
 
-def below(*records: str, shown: str, places: bool = True) -> str:
-    """A table below the names of the records that it is of, with the places unless rows have them.
-
-    records  SUITE-BACKEND
-    """
-    named = [f"`{name}`" for name in records]
-    if places:
-        named = [f"`{name}` ({place(load(*name.rsplit('-', 1)))})" for name in records]
+def below(*records: str, shown: str) -> str:
+    """A table below the names of the records that it is of, SUITE-BACKEND, and their places."""
+    named = [f"`{name}` ({place(load(*name.rsplit('-', 1)))})" for name in records]
     return f"From {', '.join(named)}.\n\n{shown}"
+
+
+def below_names(rows: list[Row]) -> str:
+    """Lines with places, below the names of their records."""
+    names = dict.fromkeys(row["record"] for row in rows)
+    return f"From {', '.join(f'`{name}`' for name in names)}.\n\n{lined(rows)}"
 
 
 def only(rows: Iterable[Row], **having: object) -> Row:
@@ -94,7 +96,8 @@ def overview() -> str:
             *_durability(),
             at(
                 "overload-cpu",
-                f"reads of ranks while {_writers(overload)} clients write as fast as they can",
+                f"reads of ranks while {overload.get('writers', WRITERS)} clients write as fast as"
+                " they can",
                 _times(**overload["read_ms"]),
             ),
             at(
@@ -132,11 +135,6 @@ def _durability() -> list[Row]:
             f" newest version after {found['start to the newest version, s']:.1f} s",
         ),
     ]
-
-
-def _writers(overload: Row) -> int:
-    writers: int = overload.get("writers", WRITERS)  # older records do not say
-    return writers
 
 
 def _millions(row: Row) -> str:
@@ -281,9 +279,7 @@ def loads() -> str:
         spent = start["processor time until ready"]
         told = f"{start['ready']:.1f} s, {spent:.1f} s of processors"
         lines.append(at(name, what, told))
-    records = ("load-cpu", "load-cuda", "graph-cuda", "durability-cpu")
-    starts = ("cold-start-cpu", "cold-start-cuda")
-    return below(*records, *starts, shown=lined(lines), places=False)
+    return below_names(lines)
 
 
 def server() -> str:
@@ -293,19 +289,16 @@ def server() -> str:
         figures(f"{suite}-cpu") for suite in ("overload", "feed", "connections")
     )
     part = overload["overload"]
+    writers = part.get("writers", WRITERS)  # older records do not say
     delays = (events[f"ten a second: delay, ms (p{share})"] for share in (50, 99))
     lines = [
         _durability()[0],
-        at(
-            "durability-cpu",
-            "the response to one of them",
-            _times(times["median"], times["99 %"]),
-        ),
+        at("durability-cpu", "the response to one of them", _times(*times.values())),
     ]
     for name, what in (
         ("alone", "a read of one rank, without writers"),
         ("stream", "the same beside 10 batches a second"),
-        ("overload", f"the same while {_writers(part)} clients write as fast as they can"),
+        ("overload", f"the same while {writers} clients write as fast as they can"),
     ):
         read = overload[name]["read_ms"]
         lines.append(at("overload-cpu", what, f"{_times(**read)}, {read['p999']:.1f} ms (99.9 %)"))
@@ -327,8 +320,7 @@ def server() -> str:
             f"{sockets['a connection after a request, kB']:.0f} kB",
         ),
     ]
-    records = ("durability-cpu", "overload-cpu", "feed-cpu", "connections-cpu")
-    return below(*records, shown=lined(lines), places=False)
+    return below_names(lines)
 
 
 def queries() -> str:
@@ -421,7 +413,7 @@ def cuppa() -> str:
             for figure, (theirs, name, ours) in _CUPPA.items()
         ),
     )
-    return below("cuppa-cuda", shown=shown, places=False)
+    return f"From `cuppa-cuda`.\n\n{shown}"
 
 
 def _drawn_by(model: str, name: str = "models") -> Callable[[Row], str]:
