@@ -39,23 +39,13 @@ Named = Iterator[tuple[str, Any]]
 """Figures by their names."""
 
 
-class Stream:
-    """Batches for a graph of these edges, on the device."""
-
-    def __init__(self, first: EdgeBatch) -> None:
-        self._first, self._generator = first, np.random.Generator(np.random.Philox(7))
-
-    def host_batches(self, size: int, count: int) -> list[EdgeBatch]:
-        """`count` batches in columns on the host."""
-        return random_batches(self._first, size, count, self._generator)
-
-    def device_batch(self, xp: Any, size: int) -> EdgeBatch:
-        """One batch in columns on the device."""
-        first, deletions = self._first, size // 5
-        draw = xp.random.default_rng(int(self._generator.integers(1 << 32))).integers
-        chosen = draw(0, len(first.insert_sources), deletions)
-        new = [draw(0, first.vertices, size - deletions).astype(np.int32) for _ in range(2)]
-        return EdgeBatch(new[0], new[1], first.insert_sources[chosen], first.insert_targets[chosen])
+def device_batch(xp: Any, first: EdgeBatch, size: int, generator: np.random.Generator) -> EdgeBatch:
+    """See benchmarks.inputs.random_batches; in columns on the device."""
+    deletions = size // 5
+    draw = xp.random.default_rng(int(generator.integers(1 << 32))).integers
+    chosen = draw(0, len(first.insert_sources), deletions)
+    new = [draw(0, first.vertices, size - deletions).astype(np.int32) for _ in range(2)]
+    return EdgeBatch(new[0], new[1], first.insert_sources[chosen], first.insert_targets[chosen])
 
 
 def spread(milliseconds: list[float]) -> dict[str, float]:
@@ -80,7 +70,9 @@ def run_batches(graph: DynamicGraph, batches: list[EdgeBatch]) -> list[float]:
     return [timed(graph.backend.device, partial(one, batch))[0] for batch in batches]
 
 
-def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stream, dict[str, Any]]:
+def loaded(
+    backend: Backend, scale: int, edges: int
+) -> tuple[DynamicGraph, EdgeBatch, dict[str, Any]]:
     """A graph of R-MAT edges on the device, and time and memory of its load."""
     sources, targets = shuffled_rmat(backend, scale, edges)
     pool = None
@@ -104,17 +96,17 @@ def loaded(backend: Backend, scale: int, edges: int) -> tuple[DynamicGraph, Stre
         figures["peak_bytes_per_edge_beside_columns"] = round(peak / edges, 3)
         figures["peak_bytes_per_edge_with_columns"] = round(peak / edges + 8, 3)
         pool.free_all_blocks()
-    return graph, Stream(batch), figures
+    return graph, batch, figures
 
 
 def plain(backend: BackendName, scale: int) -> Named:
     """Loads and batches."""
-    chosen = backend_named(backend)
-    graph, stream, figure = loaded(chosen, scale, EDGES_PER_VERTEX << scale)
+    chosen, generator = backend_named(backend), np.random.Generator(np.random.Philox(7))
+    graph, first, figure = loaded(chosen, scale, EDGES_PER_VERTEX << scale)
     yield "load", figure
-    yield "batch of 1,000", spread(run_batches(graph, stream.host_batches(SMALL, 100)))
+    yield "batch of 1,000", spread(run_batches(graph, random_batches(first, SMALL, 100, generator)))
     if backend == "cuda":
-        batches = [stream.device_batch(chosen.xp, LARGE) for _ in range(6)]
+        batches = [device_batch(chosen.xp, first, LARGE, generator) for _ in range(6)]
         times = [timed(chosen.device, partial(graph.apply, batch))[0] for batch in batches]
         yield "batch of 10,000,000, ms", [round(time, 2) for time in times]
         yield "updates a second", round(1e3 * LARGE / float(np.median(times)))
@@ -157,14 +149,13 @@ def weighted(backend: BackendName, scale: int) -> Named:
         mutate(kind)
         engines[kind].update()
 
-    stream = Stream(EdgeBatch(sources, targets, vertices=vertices))
     for name, work in (
         ("quantize and sweep, ms", sweep),
         ("residual, ms", residual),
         ("batch of 1,000, mutate, ms", mutate),
         ("batch of 1,000, mutate and solve, ms", solve),
     ):
-        batches = stream.host_batches(SMALL, REPEATS + 1)
+        batches = random_batches(batch, SMALL, REPEATS + 1, generator)
         drawn = generator.lognormal(size=len(batches[0].insert_sources)).astype(np.float32)
         pending["unweighted"] = iter(batches)
         pending["weighted"] = iter([replace(batch, weights=drawn) for batch in batches])

@@ -58,10 +58,6 @@ class Bench:
         )
         return milliseconds, answer
 
-    def row(self, kind: str, queries: Sequence[PersonalizedQuery]) -> Figures:
-        """Figures of queries made one after the other."""
-        return self.rows((kind, queries))[0]
-
     def rows(self, *compared: tuple[str, Sequence[PersonalizedQuery]]) -> list[Figures]:
         """Figures of each kind of these, whose queries are made in turns, so that a slow moment of
         the machine falls on all of them; the first of each is made once more before.
@@ -125,9 +121,9 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
     some = sources[: max(1, count // 10)]
     fewer = sources[: max(1, count // 5)]
     return [
-        bench.row("any source", [_query(v) for v in sources]),
-        bench.row("any source", [_query(v, method="pull") for v in some]),
-        bench.row("any source", [_query(v, target_error=1e-4) for v in some]),
+        *bench.rows(("any source", [_query(v) for v in sources])),
+        *bench.rows(("any source", [_query(v, method="pull") for v in some])),
+        *bench.rows(("any source", [_query(v, target_error=1e-4) for v in some])),
         *bench.rows(
             *(
                 (target, [_query(v, k=FIRST, target=target) for v in fewer])

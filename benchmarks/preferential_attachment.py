@@ -26,12 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.attachment_models import (
-    DegreeDistribution,
-    barabasi_albert,
-    compiled,
-    copy_model,
-)
+from benchmarks.attachment_models import DegreeDistribution, barabasi_albert, compiled, copy_model
 from benchmarks.timing import timed
 from liverank_gpu.backends import backend_named
 from liverank_gpu.generate import preferential_attachment, published

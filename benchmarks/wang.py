@@ -30,14 +30,7 @@ from benchmarks import harness
 from benchmarks.inputs import GENERATED, generated
 from benchmarks.networks import GRAPHS, read_graph
 from benchmarks.timing import warm_up
-from liverank_gpu import (
-    METHODS,
-    PUBLISHED_METHODS,
-    BackendName,
-    Engine,
-    Options,
-    PersonalizedQuery,
-)
+from liverank_gpu import METHODS, PUBLISHED_METHODS, BackendName, Engine, Options, PersonalizedQuery
 from liverank_gpu.personalized.published import PublishedQuery
 
 PAPER = ("Pokec", "Wiki", "Stack", "LiveJ")
@@ -164,8 +157,6 @@ def switching(arcs: int, published: dict[str, list[Solved]]) -> dict[str, Any]:
             sum((p[4] < q[4]) == (h[0] == "pushopt") for p, q, h in rows) / max(1, count)
         ),
         "mode": " ".join(h[0] for _, _, h in rows),
-        "vertices_of_list": " ".join(str(h[1]) for _, _, h in rows),
-        "edges_of_list": " ".join(str(h[2]) for _, _, h in rows),
         "psi": " ".join(f"{h[3]:g}" for _, _, h in rows),
         "pushopt_ms": " ".join(f"{p[4]:.4g}" for p, _, _ in rows),
         "pull_ms": " ".join(f"{q[4]:.4g}" for _, q, _ in rows),

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.tables.common import (
-    Record,
-    Row,
-    groups,
-    heading,
-    of_rows,
-    table,
-)
+from benchmarks.tables.common import Record, Row, groups, heading, of_rows, table
 
 residual = of_rows(
     "graph | batch | target | solve, ms (mean) | (median) | (largest) | iterations | touched"

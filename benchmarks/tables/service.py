@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.tables.common import (
-    Record,
-    table,
-)
+from benchmarks.tables.common import Record, table
 
 
 def personalized_http(document: Record) -> str:
