@@ -116,9 +116,19 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
         return _edges_of_table(path, _read_table(path, content), wanted)
     if b"\0" in content[:65536]:
         raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
+    _refuse_text(path)
     if is_json(path, content):
         return _edges_of_table(path, read_json_rows(path, content), wanted)
     return read_text(path, content, wanted)
+
+
+def _refuse_text(path: Path) -> None:
+    """Raises EdgeListError for a file that is named like a binary one, such as an error page that
+    was saved in its place.
+    """
+    if path.suffix.lower() in (".parquet", ".arrow"):
+        message = f"expected a {path.suffix[1:].capitalize()} file, as it is named, got text"
+        raise EdgeListError(path, None, message)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -325,6 +335,7 @@ def read_edge_pieces(
             file.seek(0)
             yield from _arrow(path, _uncompressed(file), is_file, integers, wanted)
         else:
+            _refuse_text(path)
             yield from _text(path, source, head, integers, wanted)
 
 

@@ -339,8 +339,8 @@ def _with_single_blanks(rows: bytes) -> bytes:
 
 def _is_header(first: list[str], second: list[str]) -> bool:
     """Whether the first row is a header: it names source and target, or only it has no numbers."""
-    named = [cell.strip().lower() for cell in first[:2]]
-    if named[0] in SOURCE_NAMES and named[1] in TARGET_NAMES:
+    named = {cell.strip().lower() for cell in first}
+    if named & {*SOURCE_NAMES} and named & {*TARGET_NAMES}:
         return True
     numbers_follow = len(second) >= 2 and all(map(_is_number, second[:2]))
     return numbers_follow and not any(map(_is_number, first[:2]))

@@ -83,6 +83,11 @@ def test_a_header_determines_the_columns(read: Read) -> None:
     assert edges.times.tolist() == [1.5, 0.5]
 
 
+@pytest.mark.parametrize("rows", ["target,source\nb,a\nd,c\n", "id,dst,src\n1,b,a\n2,d,c\n"])
+def test_a_header_determines_the_columns_of_string_keys_in_any_order(read: Read, rows: str) -> None:
+    assert pairs(read(rows, "edges.csv")) == [("a", "b"), ("c", "d")]
+
+
 def test_rows_of_a_slice_are_not_copied(read: Read) -> None:
     edges = read("0 1 9\n2 2 8\n1 3 7\n2 4 6\n", time=3)
     part, same = edges.rows(slice(1, 3)), edges.rows(np.array([1, 2]))
@@ -230,6 +235,7 @@ BANNER = "%%MatrixMarket matrix coordinate pattern general\n"
         ("a.csv", "from,to\n1.5,2\n2,3\n", "a.csv, line 2: expected a key, a string or an integer, in column 1, got '1.5'"),
         ("a.txt", "1 2e-05\n3 -.5\n", "a.txt, line 1: expected a key, a string or an integer, in column 2, got '2e-05'"),
         ("a.ndjson", '{"vertex": "a", "rank": 1}\n{"vertex": "b", "rank": 0.25}\n', "a.ndjson: column 'rank' does not hold keys: expected a column of strings or integers below 2**63, got double"),
+        ("a.parquet", "not found\n", "a.parquet: expected a Parquet file, as it is named, got text"),
         ("a.txt", b"1 2\n\xff 4\n", "a.txt, line 2: not UTF-8: "),
         ("a.txt", b"\x7fELF\0\0\1", "a.txt: unknown binary format; "),
         ("a.txt", "0 + 1 2\n1 * 1 2\n", "a.txt, line 2: expected + or - in column 2, got '*'"),
