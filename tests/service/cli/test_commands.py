@@ -188,6 +188,7 @@ def test_commands_have_at_most_six_parameters_of_their_own() -> None:
         (["frobnicate"], "No such command 'frobnicate'"),
         (["rank"], "Missing argument 'FILE'"),
         (["rank", "/nowhere/at/all.txt"], "file '/nowhere/at/all.txt' does not exist"),
+        (["rank", "/dev/null"], "file '/dev/null' is no regular file; - reads stdin"),
         (["top", "--k", "0"], "'--k' / '-k': Input should be greater than or equal to 1"),
         (["rank", __file__, "--strategy", "fast"], "'fast' is not one of 'auto', 'static'"),
         (["generate", "rmat"], "Missing option '--out'"),

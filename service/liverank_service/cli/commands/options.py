@@ -74,7 +74,8 @@ class KeysCommand(TyperCommand):
 def _readable(file: Path) -> Path:
     # typer's own check of existence refuses - in some of its versions
     if str(file) != "-" and not file.is_file():
-        kind = "is a directory" if file.is_dir() else "does not exist"
+        kind = "is no regular file; - reads stdin" if file.exists() else "does not exist"
+        kind = "is a directory" if file.is_dir() else kind
         raise typer.BadParameter(f"file '{file}' {kind}.")
     return file
 
