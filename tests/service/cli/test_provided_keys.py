@@ -11,6 +11,7 @@ from liverank_service.cli.provided_keys import provide_keys
 from liverank_service.errors import StorageFailed
 from liverank_service.storage import api_keys
 from liverank_service.storage.api_keys import ApiKeyStore
+from liverank_service.storage.files import locked
 
 ENVIRONMENT_KEY = "k" * 40
 
@@ -50,6 +51,8 @@ def test_the_first_start_makes_both_keys_and_the_next_one_none(data: Path, keys:
     assert (keys / "prometheus").stat().st_mode & 0o777 == 0o644
     texts = {file.name: file.read_text() for file in keys.iterdir()}
     assert set(texts) == {"operator", "prometheus"}
+    with locked(data), pytest.raises(StorageFailed, match="another server uses this data"):
+        provide_keys(keys, data, None)
     provide_keys(keys, data, None)
     assert {file.name: file.read_text() for file in keys.iterdir()} == texts
 
