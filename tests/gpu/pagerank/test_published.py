@@ -16,7 +16,6 @@ from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
     assert_certified,
-    is_slow,
     loaded,
     random_graph,
     some_weights,
@@ -207,7 +206,7 @@ def test_the_certificate_is_a_stage_of_its_own(backend: Backend) -> None:
 
 def test_a_vertex_of_high_degree_is_summed_by_a_block(backend: Backend, long: bool) -> None:
     # more than BIN_LIMITS[3]
-    vertices = 2_501 if is_slow(backend) and not long else 10_001
+    vertices = 10_001 if long else 2_501
     edges = FAMILIES["star inwards"]()[1][: vertices - 1]
     options = Options(form="published", dangling="self-loop")
     engine, reference = Engine(options, backend), PublishedReference(options, vertices)

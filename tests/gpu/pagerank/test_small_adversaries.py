@@ -156,9 +156,9 @@ def check(engine: Engine, result: Result, strategy: str, exact: list[Fraction]) 
 
 def cases(strategy: str, slow: bool, long: bool) -> Iterator[tuple[Options, list[EdgeBatch], Form]]:
     """The shapes at every damping, with all else chosen at random: each several times, or one in
-    three of them, or in nine if the backend is slow, others for the next strategy.
+    five of them, or in nine if the backend is slow, others for the next strategy.
     """
-    step, repeats = (1, 4) if long else (9 if slow else 3, 1)
+    step, repeats = (1, 4) if long else (9 if slow else 5, 1)
     first = STRATEGIES.index(strategy) % step
     for seed, (shape, damping) in list(enumerate(product(SHAPES, DAMPINGS)))[first::step]:
         for repeat in range(repeats):

@@ -46,7 +46,8 @@ def test_every_method_is_certified_on_every_family(
     queries, targets = queries_of(pairs, 1), [0.1, 1e-4, 1e-7]
     if backend.name != "cpu":
         queries, targets = queries[2:3], targets[1:]
-    for method, query, target_error in product(METHODS, queries, targets):
+    for number, (method, query) in enumerate(product(METHODS, queries)):
+        target_error = targets[number % len(targets)]
         asked = solved_by(query, method, target_error)
         answer = engine.personalized_many([asked])[0]
         assert answer.error_bound <= target_error, method

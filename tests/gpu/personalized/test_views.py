@@ -152,7 +152,7 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
     """Through batches of every kind, and changes of the teleport distribution between them."""
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
     slow = is_slow(backend) or backend.name == "reference"
-    follow_views(engine, 12 if slow else (500 if long else 20), lambda engine, *_: engine)
+    follow_views(engine, 500 if long and not slow else 12, lambda engine, *_: engine)
 
 
 def follow_views(
@@ -208,7 +208,7 @@ def test_views_within_sets_stay_within_their_bounds(
     """
     slow = is_slow(backend) or backend.name == "reference"
     engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
-    follow_views_within(engine, 12 if slow else (300 if long else 15))
+    follow_views_within(engine, 300 if long and not slow else 10)
 
 
 def follow_views_within(engine: Engine, count: int) -> None:

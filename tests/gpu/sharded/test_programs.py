@@ -115,7 +115,7 @@ def test_programs_find_in_shards_what_they_find_on_one_device(
     one, several = Engine(options, backend), sharded_engine(options, shards, backend)
     # each has to be compiled for the emulator, which takes long
     programs = [*BUILT_IN, *(([DELTAS, FOUR] if shards == 3 else []) if is_slow(backend) else OWN)]
-    for step in range(2 if is_slow(backend) else 4):
+    for step in range(2 if is_slow(backend) else 3):
         batch = edges(generator, 70, 40)
         if step:
             batch = (

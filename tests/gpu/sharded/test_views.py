@@ -101,7 +101,7 @@ def test_views_within_sets_stay_within_their_bounds(
 ) -> None:
     engine = sharded_engine(replace(KINDS[kind], target_error=1e-6), 2, backend)
     with engine:
-        follow_views_within(engine, 6 if is_slow(backend) else (300 if long else 24))
+        follow_views_within(engine, 6 if is_slow(backend) else (300 if long else 10))
 
 
 class Seen(ThreadWorkers):
