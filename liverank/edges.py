@@ -219,6 +219,10 @@ def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
     if columns.time is not None and not is_frame and not _is_empty(data):
         message = "expected None, since only frames have it: give (source, target, weight, time)"
         raise InvalidInput("time", message)
+    for field, name in zip(("source", "target"), columns, strict=False):
+        if name is not None and data is not None and not is_frame and not _is_empty(data):
+            message = f"expected None, since only frames have columns, got {name!r}"
+            raise InvalidInput(field, message)
     if hasattr(data, "tocoo"):
         return _from_sparse(data, columns.weight)
     if hasattr(data, "get_edgelist"):
@@ -374,7 +378,7 @@ def read_table(data: Any, field: str, named: Sequence[str] = ()) -> pa.Table:
 
 
 def _from_frame(data: Any, columns: Columns) -> EdgeColumns:
-    named = [name for name in columns if name is not None]
+    named = list(dict.fromkeys(name for name in columns if name is not None))
     both = columns.source and columns.target
     table = read_table(data, "edges", named if both else ())
     names = table.column_names
@@ -435,6 +439,8 @@ def _chosen(names: list[str], columns: Columns) -> tuple[str, str]:
     if source is None and target is None and len(ends) == 2 and "source" not in ends:
         return ends[0], ends[1]
     chosen = source or "source", target or "target"
+    if chosen[0] == chosen[1]:
+        raise InvalidInput("target", f"expected another column than source, got {chosen[1]!r}")
     if not set(chosen) <= set(names):
         got = ", ".join(names) or "none"
         raise InvalidInput("edges", f"name the columns with source= and target=; they are: {got}")
