@@ -35,6 +35,7 @@ _EXPECTED = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "string_type": "a string",
+    "string_too_long": "at most {max_length} characters",
     "literal_error": "{expected}",
     "missing": "a value, since it has no default",
 }

@@ -416,7 +416,9 @@ class Writer:
                 self.keyed.look_ahead([one.batch.columns for one in new])
                 versions = self.journal.append([one.record for one in new], len(groups))
         except Exception as error:
-            log.exception("graph %s: batches were not committed", self._graph)
+            is_fault = not isinstance(error, StorageFailed)  # others say all there is to say
+            message = "graph %s: batches were not committed: %s"
+            log.error(message, self._graph, error, exc_info=is_fault)
             for batch in new:
                 batch.fail(error, completions)
             completions.deliver()

@@ -30,7 +30,7 @@ async def endpoint(
     name: Annotated[str, Path(description="a name")],
     twice: Annotated[int, Depends(doubled)],
     four_times: Annotated[int, Depends(quadrupled)],
-    given_key: Annotated[str | None, Header(min_length=2)] = None,
+    given_key: Annotated[str | None, Header(min_length=2, max_length=3)] = None,
     share: float = 0.5,
 ) -> Response:
     found = (name, twice, four_times, given_key, share)
@@ -98,6 +98,7 @@ def test_a_call_is_admitted_first_and_a_dependency_called_once(route: Route) -> 
         ("number=x", {}, "number", "x", "expected an integer, got 'x'"),
         ("share=much", {}, "share", "much", "expected a number, got 'much'"),
         ("", {"given_key": "a"}, "given-key", "a", "String should have at least 2 characters"),
+        ("", {"given_key": "abcd"}, "given-key", "abcd", "expected at most 3 characters, got"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(

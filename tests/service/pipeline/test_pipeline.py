@@ -247,7 +247,7 @@ def test_a_solve_that_fails_keeps_the_batch_and_the_next_solve_writes_its_receip
 
 
 def test_a_batch_that_cannot_be_committed_is_not_applied(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_journal: Journal, _records: Any, _revision: int) -> Any:
         raise StorageFailed("journal.db", sqlite3.OperationalError("database or disk is full"))
@@ -258,6 +258,8 @@ def test_a_batch_that_cannot_be_committed_is_not_applied(
     for future in (lost.durable, lost.ranked):
         with pytest.raises(StorageFailed, match=r"journal\.db: database or disk is full"):
             future.result(60)
+    assert "not committed: journal.db: database or disk is full" in caplog.text
+    assert "Traceback" not in caplog.text
     monkeypatch.undo()
     following = batch([("b", "c")])
     submit(pipeline, following)
