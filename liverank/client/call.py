@@ -32,6 +32,7 @@ import msgspec
 
 from liverank.choices import Key, check_names
 from liverank.client.responses import SourcePosition
+from liverank.errors import InvalidInput
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -156,6 +157,10 @@ class events(Described[P, T, Iterator[T], AsyncIterator[T]]):  # noqa: N801
 
 
 def path_of(*parts: Key) -> str:
+    """Raises InvalidInput for the name of a graph that would lead to another path."""
+    if parts[0] == "graphs" and parts[1:] and (not parts[1] or "/" in str(parts[1])):
+        message = f"expected 1 to 64 of the characters A-Z a-z 0-9 . _ -, got {parts[1]!r}"
+        raise InvalidInput("graph", message)
     return "/" + "/".join(_segment(str(part)) for part in parts)
 
 

@@ -384,6 +384,16 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
             calls.personalized("g", "a", alpah=0.5)
 
 
+@pytest.mark.parametrize("name", ["a/b", "", "ranks/../default"])
+def test_a_name_that_would_lead_to_another_call_is_refused_before_it_is_sent(name: str) -> None:
+    sent = Recorder()
+    with client_of(sent) as client:
+        for call in (client.graph, client.top, client.drop):
+            with pytest.raises(InvalidInput, match=f"graph: expected 1 to 64 .* got '{name}'"):
+                call(name)
+    assert not sent.requests
+
+
 def test_several_keys_are_not_the_letters_of_one() -> None:
     with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="the one key 'abc'"):
         client.ranks("g", "abc")
