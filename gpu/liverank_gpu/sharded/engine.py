@@ -539,8 +539,9 @@ class ShardedEngine(Engine):
 
     ids  which ids are vertices
     running     what follows batches until it is closed; new_number gives each a number
-    shard_vertices, shard_edges, shard_bytes  of each shard, at the last `publish` or `restore`:
-                                              see liverank_gpu.sharded.member.ShardSize
+    shard_vertices, shard_edges, shard_bytes  of each shard, with the ranks that were published
+                                              last, or at `restore`: see
+                                              liverank_gpu.sharded.member.ShardSize
     most_replicated  operations of a batch that goes whole to all shards: larger ones are dealt out
 
     If the process of a shard ends, the call in progress raises ShardLost, and so does every later
@@ -626,7 +627,7 @@ class ShardedEngine(Engine):
         raise NotImplementedError("the parts of an engine in shards are in other processes")
 
     def memory(self) -> dict[str, int]:
-        """Bytes of all shards, at the last `publish` or `restore`."""
+        """Bytes of all shards: see `shard_bytes`."""
         return {"shards": sum(self.shard_bytes)}
 
     def check_memory(self, operations: int, vertices: int, times: int = 1) -> None:
@@ -697,7 +698,9 @@ class ShardedEngine(Engine):
         result: Result
         if publishes:
             gathered, found = self._gather("updated", *asked)
-            self._gathered_ahead = gathered._replace(parts=[ranks for _, ranks in found])
+            parts = [ranks for _, ranks in found if ranks is not None]
+            if len(parts) == len(found):
+                self._gathered_ahead = gathered._replace(parts=parts)
             result = found[0][0]
         else:
             result = self._workers.everywhere("update", *asked)[0]
@@ -744,7 +747,7 @@ class ShardedEngine(Engine):
         order = self._order_of(limit)
         if self._dealt.room != room or len(self._dealt.ids) != len(order.ids):
             self._dealt = DealtOrder(host_backend(), order, len(parts), room)
-        more = self._ranked.bound, free.astype(np.int32), first_part.ties, first_part.rhs_scale
+        more = first_part.bound, free.astype(np.int32), first_part.ties, first_part.rhs_scale
         return Ranks(host_backend(), self._dealt, values, first_part.mass, *more, limit)
 
     def joined(self, parts: Sequence[Told]) -> Ranks:
@@ -790,6 +793,7 @@ class ShardedEngine(Engine):
         """
         snapshot = snapshot.healed(self.options.damping)
         arrays, numbers = snapshot.arrays, snapshot.numbers
+        self._gathered_ahead = None
         self._edges = restore_shards(self._workers, snapshot)
         self.ids = VertexIds(len(arrays["length"]), arrays.get("free", NO_IDS))
         if self.edges != numbers["edges"]:

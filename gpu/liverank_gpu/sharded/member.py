@@ -112,6 +112,7 @@ class ShardRanks(NamedTuple):
             they are written where the caller asked
     free    how many of them
     mass    Σy over all shards
+    bound   of their error, over all shards
     ties    of vertices of all shards
     rhs_scale  β
     """
@@ -120,6 +121,7 @@ class ShardRanks(NamedTuple):
     values: Ranking | None
     free: int
     mass: float
+    bound: float
     size: ShardSize
     ties: RankTies | None
     rhs_scale: float
@@ -195,9 +197,15 @@ class Member(Engine):
         permutation = self._ranked.permutation
         return permutation.ids_of(np.arange(len(permutation.ids)))
 
-    def updated(self, place: Place | None, room: int, *asked: Any) -> tuple[Result, ShardRanks]:
-        """`update`, then `values`."""
-        return self.update(*asked), self.values(place, room)
+    def updated(
+        self, place: Place | None, room: int, *asked: Any
+    ) -> tuple[Result, ShardRanks | None]:
+        """`update`, then `values`; None where these find no memory: the update has succeeded."""
+        result = self.update(*asked)
+        try:
+            return result, self.values(place, room)
+        except MemoryError:
+            return result, None
 
     def values(self, place: Place | None, room: int) -> ShardRanks:
         """The ranks of own vertices after the last `update`, -inf for free ids, and the size.
@@ -213,7 +221,7 @@ class Member(Engine):
             on_host = own if isinstance(own, np.ndarray) else to_host(own)
             np.maximum(on_host, 0.0, out=values)  # as Engine.publish
         values[free] = -np.inf
-        more = ranked.mass, self.size(), ranked.ties, ranked.rhs_scale
+        more = ranked.mass, ranked.bound, self.size(), ranked.ties, ranked.rhs_scale
         return ShardRanks(rows, values if part is None else None, len(free), *more)
 
     def size(self) -> ShardSize:

@@ -266,3 +266,15 @@ def test_a_capture_takes_no_more_than_the_lists() -> None:
         del looked[1][1].allocating
         assert_ranks(engine, model, engine.update().error_bound)
         assert snapshot_of(engine).numbers["edges"] == len(model.edges)
+
+
+def test_a_restart_forgets_the_ranks_that_came_with_an_update() -> None:
+    one = Engine(Options(), CPU)
+    one.apply(EdgeBatch.of([(0, 1), (1, 0), (2, 1)]))
+    one.update()
+    with ShardedEngine(one.options, workers=ThreadWorkers(one.options, 2, CPU)) as engine:
+        engine.update()
+        engine.publish()
+        engine.update()
+        engine.restore(snapshot_of(one))
+        assert engine.publish().id_limit == 3

@@ -41,7 +41,14 @@ from liverank_gpu.sharded.engine import ShardedQueries
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place, ReusedValues, SharedValues
 from liverank_gpu.types import Form, VertexOrder
 from tests.gpu.doubles import instead, looked_after
-from tests.gpu.graphs import FAMILIES, Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import (
+    FAMILIES,
+    Model,
+    WeightedModel,
+    exact_ranks,
+    random_batch,
+    weighted_batch,
+)
 from tests.gpu.observed import counted
 from tests.gpu.sharded.threads import ThreadCommunicator, ThreadWorkers, failing_sweep, pushing
 
@@ -555,6 +562,35 @@ def test_shards_of_other_machines_send_their_ranks(elsewhere: set[int]) -> None:
         again = engine.publish()
         assert (again.id_limit, again.to_numpy().tolist()) == (61, later.to_numpy().tolist())
         assert earlier.to_numpy().tolist() == expected  # no later one is written there
+
+
+def test_an_update_whose_ranks_find_no_memory_has_succeeded() -> None:
+    """They are published later, with their own bound."""
+    short: list[bool] = []
+
+    def total(values: Any) -> float:
+        if short and values.dtype == np.int32:
+            raise MemoryError("lengths of rows, when the update is done")
+        return CPU.device.sum(values)
+
+    no_memory = replace(CPU, device=instead(CPU.device, sum=total))
+    ends = np.random.default_rng(3).integers(0, 50, (2, 2, 200))
+    options = Options(target_error=0.1)
+    workers = ThreadWorkers(options, 3, [CPU, no_memory, CPU])
+    with ShardedEngine(options, workers=workers) as engine:
+        engine.apply(EdgeBatch(*ends[0]))
+        engine.update("static")
+        before = engine.publish().error_bound
+        engine.apply(EdgeBatch(*ends[1]))
+        short.append(True)
+        result = engine.update()
+        with pytest.raises(MemoryError):
+            engine.publish()
+        short.clear()
+        ranks = engine.publish()
+        assert ranks.error_bound == result.error_bound != before
+        exact, bound = exact_ranks(engine)
+        assert np.abs(ranks.to_numpy() - exact).sum() <= ranks.error_bound + bound
 
 
 @pytest.mark.parametrize("order", ["given", "degree"])

@@ -60,12 +60,19 @@ class LosingWorkers(ThreadWorkers):
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed
         called = arguments[0][0] if method in ("call_kept", "call_program", "read") else method
-        called = "update" if called == "updated" else called
+        if method == "updated":  # an update, then the values
+            self._fail("update")
+            found = super().call(method, arguments)
+            self._fail("values")
+            return found
+        self._fail(called)
+        return super().call(method, arguments)
+
+    def _fail(self, called: str) -> None:
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent
             raise ShardLost(1, self.size, "tls://127.0.0.1:1")
-        return super().call(method, arguments)
 
     def on_loss(self, notify: Callable[[], None]) -> None:
         self._notify.append(notify)

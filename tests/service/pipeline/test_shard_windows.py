@@ -161,7 +161,7 @@ def losing_at_expiry(patch: pytest.MonkeyPatch, cluster: Cluster, method: str) -
 
 
 @pytest.mark.parametrize("captured", [False, True])
-@pytest.mark.parametrize("method", ["apply", "own_isolated", "update"])
+@pytest.mark.parametrize("method", ["apply", "own_isolated", "update", "values"])
 def test_by_event_a_loss_during_an_expiry_changes_no_version(
     tmp_path: Path,
     cluster: Cluster,

@@ -68,7 +68,7 @@ def test_a_batch_beyond_the_memory_of_one_device_is_for_two(
     assert len(cluster.started) == 1
 
 
-@pytest.mark.parametrize("method", ["apply", "update"])
+@pytest.mark.parametrize("method", ["apply", "update", "values"])
 def test_a_batch_in_progress_is_not_lost_with_a_shard(
     pipeline: Pipeline, cluster: Cluster, method: str, tmp_path: Path
 ) -> None:
