@@ -243,9 +243,10 @@ class StageHistograms(Collector):
 
     def observe(self, graph: str, seconds: Sequence[StageSeconds]) -> None:
         """Counts batches of one graph; called on its writer's thread."""
-        if graph not in self._counts:
-            self._counts[graph] = [([0] * (len(SECONDS) + 1), [0.0]) for _ in STAGES]
-        for stage, (buckets, total) in zip(STAGES, self._counts[graph], strict=True):
+        counts = self._counts.get(graph)
+        if counts is None:
+            counts = self._counts[graph] = [([0] * (len(SECONDS) + 1), [0.0]) for _ in STAGES]
+        for stage, (buckets, total) in zip(STAGES, counts, strict=True):
             for one in seconds:
                 spent = getattr(one, stage)
                 buckets[bisect_left(SECONDS, spent)] += 1

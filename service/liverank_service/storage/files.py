@@ -224,7 +224,7 @@ class RowsFile(Generic[Rows]):
         formats  that can be read; the last one is written
         """
         self._what, self._member, self._formats = what, member, formats
-        members: Any = {"format": int, member: rows}
+        members: Any = {"format": (int, ...), member: (rows, ...)}
         self._model: type[Stored] = create_model(member, __base__=Stored, **members)
 
     def read(self, path: Path) -> Rows | None:

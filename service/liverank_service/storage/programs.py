@@ -2,9 +2,8 @@
 
     DATA/programs.json  {"format": 1, "programs": {name: {"source", "created"}}}
 
-A source is text: it is
-read as liverank_gpu.programs.source says, and nothing of it is executed. One that a later release
-refuses stays in the file, and cannot be run.
+A source is text: it is read as liverank_gpu.programs.source says, and nothing of it is executed.
+One that a later release refuses stays in the file, and cannot be run.
 """
 
 from __future__ import annotations
