@@ -157,10 +157,12 @@ class events(Described[P, T, Iterator[T], AsyncIterator[T]]):  # noqa: N801
 
 
 def path_of(*parts: Key) -> str:
-    """Raises InvalidInput for the name of a graph that would lead to another path."""
+    """Raises InvalidInput for a name that would lead to another path."""
     if parts[0] == "graphs" and parts[1:] and (not parts[1] or "/" in str(parts[1])):
         message = f"expected 1 to 64 of the characters A-Z a-z 0-9 . _ -, got {parts[1]!r}"
         raise InvalidInput("graph", message)
+    if "" in parts:
+        raise InvalidInput(str(parts[parts.index("") - 1]), "expected a name that is not empty")
     return "/" + "/".join(_segment(str(part)) for part in parts)
 
 
@@ -219,10 +221,10 @@ def write(
     result: type[T],
     document: Any,
     *path: Key,
+    repeatable: bool,
     query: Mapping[str, Any] | None = None,
-    repeatable: bool = True,
 ) -> Call[T]:
-    """Sends a document to what the path names."""
+    """Sends a document to what the path names. repeatable: whether it may be sent twice"""
     return Call(
         method=method,
         path=path_of(*path),

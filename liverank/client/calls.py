@@ -68,7 +68,7 @@ class Calls(BatchCalls, QueryCalls, AnalysisCalls, ProgramCalls):
         """Creates the graph, or finds it with the same options. Options that are None have their
         defaults in a new graph, and are not compared with those of an existing one.
         """
-        return write("PUT", GraphInfo, given(**options), "graphs", graph)
+        return write("PUT", GraphInfo, given(**options), "graphs", graph, repeatable=True)
 
     @operation
     def graphs(self) -> Call[list[GraphInfo]]:
@@ -110,7 +110,16 @@ class Calls(BatchCalls, QueryCalls, AnalysisCalls, ProgramCalls):
         view      name of a view: its ranks in place of the graph's
         """
         keys, query = keys_of(vertices), query_of(**options)
-        call = write("POST", RankList, {"vertices": keys}, "graphs", graph, "ranks", query=query)
+        call = write(
+            "POST",
+            RankList,
+            {"vertices": keys},
+            "graphs",
+            graph,
+            "ranks",
+            repeatable=True,
+            query=query,
+        )
         found = call.parse
         return replace(call, parse=lambda body: structs.replace(found(body), vertices=keys))
 
@@ -224,7 +233,9 @@ class Calls(BatchCalls, QueryCalls, AnalysisCalls, ProgramCalls):
         vertices  as for `ranks`
         """
         body, query = {"vertices": keys_of(vertices)}, query_of(**wait)
-        return write("POST", Subgraph, body, "graphs", graph, "subgraph", query=query)
+        return write(
+            "POST", Subgraph, body, "graphs", graph, "subgraph", repeatable=True, query=query
+        )
 
     # External sources
 

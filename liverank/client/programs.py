@@ -81,7 +81,7 @@ class ProgramCalls:
             source, own = program, name
         else:
             source, own = source_of(program), name or program.__name__
-        return write("PUT", ProgramInfo, {"source": source}, "programs", own)
+        return write("PUT", ProgramInfo, {"source": source}, "programs", own, repeatable=True)
 
     @operation
     def programs(self) -> Call[list[ProgramInfo]]:

@@ -63,7 +63,7 @@ class QueryCalls:
         """Queries with weighted seeds, answered together: faster than one after the other."""
         path = "graphs", graph, "personalized"
         body, query = {"queries": queries}, query_of(**wait)
-        return write("POST", PersonalizedAnswers, body, *path, query=query)
+        return write("POST", PersonalizedAnswers, body, *path, repeatable=True, query=query)
 
     @operation
     def personalized_table(
@@ -95,7 +95,7 @@ class QueryCalls:
         answer. The query's `target` must be `error`.
         """
         path, options = ("graphs", graph, "watched", name), given(timeout=timeout)
-        return write("PUT", WatchedRanks, query, *path, query=options)
+        return write("PUT", WatchedRanks, query, *path, repeatable=True, query=options)
 
     @operation
     def watched(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[WatchedRanks]:
@@ -146,7 +146,7 @@ class QueryCalls:
                 repeatable=True,
             )
         body = given(teleport=teleport, **options)
-        return write("PUT", ViewState, body, *path, query=given(timeout=timeout))
+        return write("PUT", ViewState, body, *path, repeatable=True, query=given(timeout=timeout))
 
     @operation
     def view(self, graph: str, name: str, **wait: Unpack[ReadKeywords]) -> Call[ViewState]:
@@ -167,7 +167,7 @@ class QueryCalls:
     def put_set(self, graph: str, name: str, vertices: Iterable[Key]) -> Call[VertexSet]:
         """Creates a named set of vertices, or gives it others. Batches change it by `sets`."""
         body = {"vertices": keys_of(vertices)}
-        return write("PUT", VertexSet, body, "graphs", graph, "sets", name)
+        return write("PUT", VertexSet, body, "graphs", graph, "sets", name, repeatable=True)
 
     @operation
     def vertex_set(

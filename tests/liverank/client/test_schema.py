@@ -161,9 +161,10 @@ BESIDE = {"ranks": {"vertices"}}
 
 
 def described(name: str) -> Call[Any]:
-    """The call with every parameter given."""
+    """The call with every parameter given, but for names of columns of frames."""
     parameters = list(inspect.signature(getattr(Calls, name)).parameters)[1:]
-    call: Call[Any] = getattr(Calls, name)(None, **{each: ARGUMENTS[each] for each in parameters})
+    values = ARGUMENTS | (dict.fromkeys(("source", "target")) if "weight" in parameters else {})
+    call: Call[Any] = getattr(Calls, name)(None, **{each: values[each] for each in parameters})
     return call
 
 
