@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from liverank.client import RankedVertex
+from liverank.client import Client, RankedVertex
 from liverank_service.cli import demo, ingest
 from liverank_service.cli.demo import Board, back_and_forth, generated_replay
 from liverank_service.formats.edge_list import EdgeList
 
-# demo
+SECONDS = 120.0
+"""For a demo, which takes a few."""
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -30,27 +32,33 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     lines: list[str] = []
-    with subprocess.Popen(
-        [
-            *(sys.executable, "-u", "-m", "liverank_service.cli", "demo", "--batches", "3"),
-            *("--port", "0", *(["--exit"] * (not stays))),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
+    error = tmp_path / "error"
+    command = [
+        *(sys.executable, "-u", "-m", "liverank_service.cli", "demo", "--batches", "3"),
+        *("--port", "0", *(["--exit"] * (not stays))),
+    ]
+    with (
+        error.open("w") as stderr,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
+        ) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            lines.append(line.rstrip("\n"))
-            if line.startswith("Ctrl-C stops it"):
-                time.sleep(0.5)
-                process.send_signal(signal.SIGINT)
-        error = process.stderr.read()
+        limit = threading.Timer(SECONDS, process.kill)
+        limit.start()
+        try:
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if line.startswith("Ctrl-C stops it"):
+                    wait_for_a_change(lines[0].split()[-1])
+                    process.send_signal(signal.SIGINT)
+            process.wait()
+        finally:
+            limit.cancel()
+            process.kill()
     assert process.returncode == 0
     waits = r"(starting|generating a graph|starting the service .*|loading .* edges|waiting for .*)"
-    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in error.splitlines())
+    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in error.read_text().splitlines())
     assert lines[0].startswith("liverank is up at http://127.0.0.1:")
     assert lines[1] == f"its dashboard, live: {lines[0].split()[-1]}/"
     assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
@@ -63,6 +71,15 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -
     assert lines[summary].startswith("3 batches: median latency ")
     assert lines[-1] == ("stopping" if stays else lines[summary])
     assert list(tmp_path.glob("liverank-demo-*")) == []
+
+
+def wait_for_a_change(url: str) -> None:
+    """Until the graph has another version than now."""
+    with Client(url) as client:
+        version = client.graph(demo.GRAPH).version
+        deadline = time.monotonic() + SECONDS
+        while client.graph(demo.GRAPH).version == version and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def test_the_graph_of_the_demo_is_the_same_each_time_and_large_enough() -> None:
