@@ -568,7 +568,7 @@ def test_an_update_whose_ranks_find_no_memory_has_succeeded() -> None:
     """They are published later, with their own bound."""
     short: list[bool] = []
 
-    def total(values: Any) -> float:
+    def total(values: Any) -> Any:
         if short and values.dtype == np.int32:
             raise MemoryError("lengths of rows, when the update is done")
         return CPU.device.sum(values)
