@@ -1,8 +1,8 @@
-"""Keys of vertices, the words that calls and responses choose from, and names of arguments."""
+"""Keys of vertices, words that calls and responses choose from, names of arguments and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal
 
@@ -88,3 +88,15 @@ def check_names(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
         if name not in known and own in known:
             message = f"{function.__name__}() has no argument {name!r}: here it is {own!r}"
             raise TypeError(message)
+
+
+_SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
+_TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
+
+
+def named_ends(names: Sequence[str]) -> tuple[int, int] | None:
+    """The places of the columns that are called as ends of edges often are; None: not both are."""
+    lower = [name.strip().lower() for name in names]
+    sources = [place for place, name in enumerate(lower) if name in _SOURCE_NAMES]
+    targets = [place for place, name in enumerate(lower) if name in _TARGET_NAMES]
+    return (sources[0], targets[0]) if sources and targets else None

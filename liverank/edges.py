@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from liverank.choices import named_ends
 from liverank.errors import InvalidInput, needs
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _ROWS = {
 
 
 class Columns(NamedTuple):
-    """The names of columns. None for the ends: columns of these names, or the only two."""
+    """The names of columns. None for the ends: see liverank.choices.named_ends, or the only two."""
 
     source: str | None = None
     target: str | None = None
@@ -436,8 +437,11 @@ def _chosen(names: list[str], columns: Columns) -> tuple[str, str]:
             got = ", ".join(names) or "no columns"
             raise InvalidInput(field, f"expected a column {name!r}, got {got}")
     ends = [name for name in names if name not in attributes]
-    if source is None and target is None and len(ends) == 2 and "source" not in ends:
-        return ends[0], ends[1]
+    if source is None and target is None and not {"source", "target"} <= set(ends):
+        if (found := named_ends(ends)) is not None:
+            return ends[found[0]], ends[found[1]]
+        if len(ends) == 2 and "source" not in ends:
+            return ends[0], ends[1]
     chosen = source or "source", target or "target"
     if chosen[0] == chosen[1]:
         raise InvalidInput("target", f"expected another column than source, got {chosen[1]!r}")

@@ -626,6 +626,17 @@ def test_what_people_type_is_understood(edges: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [("target", "source"), ("to", "from"), ("dst", "src"), ("To_ID", "row", "From_ID")]
+)
+def test_ends_are_columns_by_their_names_not_their_places(names: tuple[str, ...]) -> None:
+    sources, targets = SERIES
+    columns = [targets, [1.0] * len(sources), sources] if len(names) == 3 else [targets, sources]
+    found = liverank.pagerank(pa.table(dict(zip(names, columns, strict=True))))
+    expected = liverank.pagerank(list(zip(*SERIES, strict=True))).to_dict()
+    assert found.to_dict() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
     ("edges", "message"),
     [
         (

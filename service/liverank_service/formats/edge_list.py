@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from liverank.choices import named_ends
 from liverank_service.formats.arrow import holds_strings
 from liverank_service.formats.values import parsed_times, unix_seconds
 
-SOURCE_NAMES = ("source", "src", "from", "srcid", "fromnodeid", "source_id", "from_id")
-TARGET_NAMES = ("target", "dst", "to", "dstid", "tonodeid", "target_id", "to_id", "destination")
 _TIME_NAMES = ("t", "time", "timestamp")
 
 ACCEPTED = (
@@ -91,12 +90,7 @@ class EdgeList:
 
 def end_columns(header: list[str] | None) -> tuple[int, int]:
     """The columns of source and target: by name if both are named, otherwise the first two."""
-    for source, name in enumerate(header or []):
-        if name in SOURCE_NAMES:
-            for target, other in enumerate(header or []):
-                if other in TARGET_NAMES:
-                    return source, target
-    return 0, 1
+    return named_ends(header or []) or (0, 1)
 
 
 class Places(NamedTuple):

@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from liverank.choices import named_ends
 from liverank_service.formats.arrow import json_table, read_table
 from liverank_service.formats.edge_list import (
     ACCEPTED,
-    SOURCE_NAMES,
-    TARGET_NAMES,
     EdgeList,
     EdgeListError,
     WantedColumns,
@@ -339,8 +338,7 @@ def _with_single_blanks(rows: bytes) -> bytes:
 
 def _is_header(first: list[str], second: list[str]) -> bool:
     """Whether the first row is a header: it names source and target, or only it has no numbers."""
-    named = {cell.strip().lower() for cell in first}
-    if named & {*SOURCE_NAMES} and named & {*TARGET_NAMES}:
+    if named_ends(first) is not None:
         return True
     numbers_follow = len(second) >= 2 and all(map(_is_number, second[:2]))
     return numbers_follow and not any(map(_is_number, first[:2]))
@@ -440,7 +438,7 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
 def _with_keys(content: bytes, table: pa.Table) -> pa.Table:
     """The table with the keys as they are written: Arrow reads strings like dates as times."""
     names = table.column_names
-    ends = end_columns([name.lower() for name in names])
+    ends = end_columns(names)
     types = {name: table.schema.field(name).type for at, name in enumerate(names) if at in ends}
     if texts := [name for name, found in types.items() if pa.types.is_timestamp(found)]:
         schema = pa.schema([(name, pa.string()) for name in texts])
