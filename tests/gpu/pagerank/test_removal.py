@@ -42,9 +42,9 @@ from tests.gpu.observed import counted
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
-def _assert_certified(engine: Engine) -> None:
+def _assert_certified(engine: Engine, off_one: float = 1e-12) -> None:
     ranks = engine.publish()
-    assert_certified(engine, ranks.error_bound)
+    assert_certified(engine, ranks.error_bound, off_one)
     present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
     assert sorted(ranks.top(engine.id_limit)[0].tolist()) == present.tolist()
 
@@ -125,7 +125,8 @@ def test_a_graph_that_hardly_anything_is_left_of_is_certified(
         engine.apply(EdgeBatch(remove=part))
         result = engine.update(strategy)
         assert result.error_bound <= (1e-9 if strategy == "auto" else 1e-3)
-        _assert_certified(engine)
+        # the sum rounds as that of all that were there
+        _assert_certified(engine, off_one=1e-9)
     assert engine.free_ids().tolist() == gone.tolist()
     engine.apply(EdgeBatch.of(insert=[(7, 70), (70, 170), (170, 7), (1, 7), (2, 1)]))
     assert engine.update("auto").error_bound <= 1e-9
