@@ -60,12 +60,11 @@ def run(
 ) -> None:
     """The command of a script: measures, prints the figures and writes their record.
 
-    suites    what measures the figures of each, or yields them one by one: rows, or names and
-              values; and its parameters, which are options of the
-              command: by name the default, a list of them, or the type of one that has none: such
-              as ``str``, or ``Path | None`` if it is not required; ``folder``, of real graphs, has
-              a place of its own. The name of a suite may
-              be the first word of the command; else it is the first one
+    suites    by name: what measures the figures, or yields them one by one (rows, or names and
+              values), and its parameters, which are options of the command: by name the default, a
+              list of them, or the type of one that has none, such as ``str``, or ``Path | None`` if
+              it is not required. ``folder``, of real graphs, has a place of its own. The first word
+              of the command may be the name of a suite; without it the first suite runs
     backends  whether it has the option `--backend`
     backend   that of the record, without the option
     """
@@ -135,7 +134,10 @@ def resumed(
             print(name, flush=True)
             rows[name] = list(work())
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"run": known, "rows": rows}))
+            # an interrupted write leaves the file as it was
+            beside = path.with_stem(f"{path.stem}-new")
+            beside.write_text(json.dumps({"run": known, "rows": rows}))
+            beside.replace(path)
     path.unlink(missing_ok=True)
     return rows
 

@@ -148,9 +148,10 @@ EMULATED = ("emulated", "shuffled")
 """Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
 
 MANY_CASES = 4
-"""Of a test of the engine with more cases on an emulated device, and of tests of programs, a
-sixteenth is run there; of the others enough cases for each value of each parameter. On ``cpu`` the
-default tier has so many of a test with as many cases or more; deep has the others.
+"""If a test of the engine has at least so many cases, the default tier on ``cpu`` runs only some of
+them, enough for each value of each parameter, and deep runs the others. On an emulated device both
+tiers together run a sixteenth of the cases if there are more, and of every test of programs; else
+enough for each value.
 """
 
 

@@ -305,6 +305,11 @@ def test_times_of_both_backends_are_compared_where_both_have_a_graph() -> None:
     assert papers.beside_cpu(here, there) == []
 
 
+def half_written(path: Path, text: str) -> None:
+    path.write_bytes(text.encode()[: len(text) // 2])
+    raise KeyboardInterrupt
+
+
 def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVERANK_COMMIT", "test")
     path, begun = tmp_path / "partial", list[str]()
@@ -321,5 +326,10 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
     assert harness.resumed(path, "sizes", works) == {"grid": ["grid"], "R-MAT": ["R-MAT"]}
     assert begun == ["grid", "R-MAT", "R-MAT"]
     assert not path.exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", half_written)
+        with pytest.raises(KeyboardInterrupt):
+            harness.resumed(path, "sizes", works)
+    assert list(harness.resumed(path, "sizes", works)) == ["grid", "R-MAT"]
     path.write_text('{"run": "another commit", "rows": {"grid": []}}')
     assert harness.resumed(path, "sizes", works)["grid"] == ["grid"]
