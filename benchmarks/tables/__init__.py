@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
@@ -27,7 +28,7 @@ MARKS = re.compile(
 
 TABLES: dict[str, Callable[[Record], str]] = {
     "authors": papers.authors,
-    "cold-start": parts,
+    "cold-start": partial(parts, called=service.STARTS),
     "compare": two_commits,
     "compare-service": two_commits,
     "cuppa": papers.cuppa,
@@ -37,7 +38,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "load": parts,
     "mutation": service.mutation,
     "out-of-core": engine.out_of_core,
-    "overload": parts,
+    "overload": partial(parts, called=service.OVERLOAD),
     "peers": engine.peers,
     "personalized": engine.personalized,
     "personalized-http": service.personalized_http,

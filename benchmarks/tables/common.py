@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import exp, fsum, log
+from types import MappingProxyType
 from typing import Any
 
 Record = dict[str, Any]
@@ -46,7 +47,7 @@ def of_rows(titles: str, cells: str) -> Callable[[Record], str]:
 
 def figures_and_values(document: Record) -> str:
     """The figures as they are, one a row; groups of them as names and values."""
-    rows = (_shown(*each) for each in document["figures"].items())
+    rows = (_shown(*each) for each in document["figures"].items() if each[1] != "")
     return table("figure | measured", "{name} | {value}", rows)
 
 
@@ -60,16 +61,19 @@ def _shown(name: str, value: Any) -> Row:
     return {"name": name, "value": value}
 
 
-def parts(document: Record) -> str:
-    """The figures of several parts, a column for each; above them those that are of none."""
-    figures = document["figures"]
+def parts(document: Record, called: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The figures of several parts, a column for each; above them those that are of none.
+
+    called  what figures are called in the table, by their names, if not by these
+    """
+    figures = {name: each for name, each in document["figures"].items() if each != ""}
     columns = {name: _members(part) for name, part in figures.items() if isinstance(part, Mapping)}
     rows = dict.fromkeys(name for column in columns.values() for name in column)
     alone = [f"{name} {_told(each)}" for name, each in figures.items() if name not in columns]
     lines = heading(" | ".join(["", *columns]))
     for name in rows:
         cells = " | ".join(column.get(name, "") for column in columns.values())
-        lines.append(f"| {name} | {cells} |")
+        lines.append(f"| {called.get(name, name)} | {cells} |")
     return "\n".join([*([f"{'; '.join(alone)}.", ""] if alone else []), *lines])
 
 
@@ -89,7 +93,7 @@ def _told(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_told, value))
     if isinstance(value, str):
-        return value or "none"
+        return value
     return short(value) if isinstance(value, float) else f"{value:,}"
 
 

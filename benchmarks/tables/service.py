@@ -4,6 +4,27 @@ from __future__ import annotations
 
 from benchmarks.tables.common import Record, table
 
+STARTS = {
+    "seconds": "start of the process to `/readyz`, every run, s",
+    "lives": "start of the process to `/livez`, s",
+    "ready": "start of the process to `/readyz`, s",
+    "steps, mapping": "until `/readyz`: mapping, s",
+    "steps, kernels": "until `/readyz`: kernels, s",
+    "steps, recovery": "until `/readyz`: recovery, s",
+    "processor time until ready": "processor time until `/readyz`, s",
+    "compiled by CuPy": "files that CuPy compiled",
+    "first batch": "then the first batch, s",
+    "first personalized answer": "then the first personalized answer, s",
+}
+"""What the figures of `benchmarks.cold_start` are called."""
+
+OVERLOAD = {
+    "reads slowed tenfold": "reads slower than ten times the median alone",
+    "read p50 over alone": "read ms, p50, over that alone",
+    "memory growth": "memory of the last fifth over that of the second, less 1",
+}
+"""What figures of `benchmarks.service overload` are called."""
+
 
 def personalized_http(document: Record) -> str:
     """Latency of a query over HTTP, a row for each number of clients."""
