@@ -85,8 +85,9 @@ def assert_answer(
     assert error <= answer.error_bound + 1e-11
     assert (answer.ranks >= 0.0).all()
     assert (np.diff(answer.ranks) <= 0.0).all()
-    if query.among is None and (len(answer.vertices) < query.k or query.k >= len(among)):
-        # it has all ranks but 0: what is below 0 is given as 0, and nothing else changes the sum
+    has_all = len(answer.vertices) < query.k or query.k >= np.count_nonzero(exact)
+    if has_all and not np.delete(exact, among).any():
+        # what is below 0 is given as 0, and nothing else changes the sum
         assert -1e-6 < answer.ranks.sum() - 1.0 <= answer.error_bound + 1e-11
     shown = np.full(len(exact), -1.0)
     shown[among] = exact[among]
