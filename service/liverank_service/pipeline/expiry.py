@@ -196,8 +196,8 @@ class Expiry:
                 self._set_delay(reason)
                 return True
         if self._waits_after is not None:
-            self._waits_after = self.delay = None
             log.info("graph %s: edges leave by age again", self._graph)
+            self._waits_after = self.delay = None
         return False
 
     def _cutoff(self) -> float:
