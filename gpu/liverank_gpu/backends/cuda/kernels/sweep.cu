@@ -9,9 +9,9 @@
 //
 // finish_sweep: no weights.
 // Launch: sweep, orthomin_image and compute_residual as rows.cuh says, the others any grid.
-// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight,
-// streamed, if WEIGHTED; per row 16 (order, row
-// start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16 more.
+// Traffic: per edge 4 bytes of neighbour id, streamed, and one random read of 2 bytes, and 4 bytes of weight, streamed, if
+// WEIGHTED; per row 16 (order, row start, row length) + 5 (loop, degree) + 16 + 16 (y, r) + 4 (contributions); if DEFLATED 16
+// more.
 //
 // compute_residual: the residual of y = αP̄ᵀy + β·1, r = β + α·Σ contributions of the in-neighbours of v - (1 - αℓ/d)·y[v].
 // Traffic: as that of sweep, but 8 bytes of each random read (a 32-byte sector), 8 + 8 (y in, r out), and no contributions.
