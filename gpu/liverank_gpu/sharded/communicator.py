@@ -206,6 +206,17 @@ class NcclCommunicator(Communicator):
             if issued:
                 self._issuing.release()
 
+    def close(self) -> None:
+        """Frees the group, of which nothing is in progress. NCCL waits here for the other members
+        on this machine to do the same, and also where the object of CuPy is freed: in any thread,
+        even one for which the members of another group wait. Call this before that, in a thread of
+        its own.
+        """
+        with self._issuing:
+            communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            communicator.destroy()
+
     def gather(self, values: Sequence[float] | Array) -> NDArray[np.float64]:
         own = self._cupy.asarray(values, np.float64)
         gathered = self._cupy.empty(self.size * len(own), np.float64)

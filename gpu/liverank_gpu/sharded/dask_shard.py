@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import pickle
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -382,6 +383,8 @@ class HostedShard:
         self._thread = self._new_thread()
         self._ended = asyncio.Event()
         self._shard = self._thread.submit(parts.member, communicator, options, backend).result()
+        if isinstance(communicator, NcclCommunicator):
+            finalize(self, _close_beside, communicator).atexit = False
 
     async def call(self, number: int, method: str, arguments: Sequence[Any]) -> Any:
         """Calls a method of the shard. The process ends if its device is lost. Raises
@@ -459,6 +462,11 @@ async def _first_of(
 ) -> set[asyncio.Future[Any]]:
     done, _ = await asyncio.wait(results, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     return done
+
+
+def _close_beside(communicator: NcclCommunicator) -> None:
+    # a daemon, since it may wait for a worker that has ended
+    threading.Thread(target=communicator.close, name="liverank-close", daemon=True).start()
 
 
 def _use_own_stream() -> None:

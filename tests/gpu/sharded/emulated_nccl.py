@@ -25,6 +25,7 @@ class _Group:
         self.changed = threading.Condition()
         self.size = size
         self.sent: dict[Any, bytes] = {}
+        self.destroyed = 0
 
 
 _groups: dict[Any, _Group] = {}
@@ -110,6 +111,17 @@ class Communicator:
         with self.group.changed:
             self.aborted = True
             self.group.changed.notify_all()
+
+    def destroy(self) -> None:
+        """Returns when all members of the group have called."""
+        with self.group.changed:
+            self.group.destroyed += 1
+            self.group.changed.notify_all()
+            gone = self.group.changed.wait_for(self._is_gone, _PATIENCE)
+        assert gone, "another member was not destroyed"
+
+    def _is_gone(self) -> bool:
+        return self.group.destroyed == self.size
 
     def _put(self, key: Any, message: bytes) -> None:
         with self.group.changed:

@@ -190,6 +190,22 @@ def test_gpus_exchange_data_by_nccl(
         assert len(nccl) == 2
 
 
+def test_a_group_of_gpus_is_freed_when_its_engine_is_closed(
+    existing: Cluster, nccl: list[emulated_nccl.Communicator]
+) -> None:
+    gc.disable()  # NCCL would wait for the other members in the thread that collects
+    try:
+        for count in (1, 2):
+            with engine_on(existing, backend="cuda", parts=GPUS) as engine:
+                run_stream(engine, 4)
+            begun = monotonic()
+            while [each.group.destroyed for each in nccl] != [2] * 2 * count:
+                assert monotonic() - begun < 20.0
+                sleep(0.05)
+    finally:
+        gc.enable()
+
+
 def test_the_bound_on_memory_reaches_each_worker(
     existing: Cluster, nccl: list[emulated_nccl.Communicator]
 ) -> None:
