@@ -39,6 +39,7 @@ import io
 import lzma
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -361,9 +362,9 @@ def _decoding(path: Path) -> Iterator[None]:
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
-def _parquet_file(path: Path) -> pyarrow.parquet.ParquetFile:
+def _parquet_file(path: Path, metadata: Any = None) -> pyarrow.parquet.ParquetFile:
     # with a buffer, pieces that were read stay in memory, compressed
-    return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
+    return pyarrow.parquet.ParquetFile(path, metadata=metadata, pre_buffer=False)
 
 
 def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[EdgeList]:
@@ -374,33 +375,46 @@ def _parquet(path: Path, integers: bool, wanted: WantedColumns) -> Iterator[Edge
 
 def _integers_of_parquet(path: Path, wanted: WantedColumns) -> EdgeList | None:
     """The edges of a Parquet file with integer keys and without times, by pieces into columns of
-    their size: reading all of it first takes three times the memory. None for any other file, also
-    for one that is refused.
+    their size, its row groups at the same time: reading all of it first takes three times the
+    memory. None for any other file, also for one that is refused.
     """
     try:
         if path == STDIN or not path.is_file():
             return None
         with _parquet_file(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-            places = _places_in(path, schema, wanted)
-            has_both = len(schema) > 1 and rows > 0 and len({*schema.names}) == len(schema)
-            if not has_both or places.time is not None or not _are_integers(schema, places):
-                return None
-            columns = [np.empty(rows, np.int64), np.empty(rows, np.int64)]
-            weights = None if places.weight is None else np.empty(rows)
-            first = 0
-            for piece in _tables(path, schema, file.iter_batches(PIECE_ROWS), True, wanted):
-                here = slice(first, first + len(piece))
-                for column, keys in zip(columns, (piece.sources, piece.targets), strict=True):
-                    column[here] = keys
-                if weights is not None:
-                    weights[here] = piece.weights
-                first = here.stop
+            schema, metadata = file.schema_arrow, file.metadata
+        places = _places_in(path, schema, wanted)
+        rows = metadata.num_rows
+        has_both = len(schema) > 1 and rows > 0 and len({*schema.names}) == len(schema)
+        if not has_both or places.time is not None or not _are_integers(schema, places):
+            return None
+        columns = [np.empty(rows, np.int64), np.empty(rows, np.int64)]
+        weights = None if places.weight is None else np.empty(rows)
+
+        def read(group: int, first: int) -> int:
+            with _parquet_file(path, metadata) as file:
+                batches = file.iter_batches(PIECE_ROWS, row_groups=[group])
+                for piece in _tables(path, schema, batches, True, wanted):
+                    here = slice(first, first + len(piece))
+                    for column, keys in zip(columns, (piece.sources, piece.targets), strict=True):
+                        column[here] = keys
+                    if weights is not None:
+                        weights[here] = piece.weights
+                    first = here.stop
+            return first
+
+        lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        groups = np.flatnonzero(lengths).tolist()
+        ends = np.cumsum(lengths)
+        with ThreadPoolExecutor(pa.cpu_count(), "liverank-parquet") as threads:
+            read_to = [*threads.map(read, groups, (ends - lengths)[groups].tolist())]
     except (pa.ArrowException, OSError, ValueError, MemoryError):
         return None
     sources, targets = map(arrow_numbers, columns)
     unread = places.unread(schema.names)
-    return EdgeList(sources, targets, unread=unread, weights=weights) if first == rows else None
+    if read_to != ends[groups].tolist():
+        return None
+    return EdgeList(sources, targets, unread=unread, weights=weights)
 
 
 def _arrow(
