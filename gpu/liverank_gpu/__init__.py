@@ -53,7 +53,6 @@ from liverank_gpu.programs.answer import Answer, Receipt
 from liverank_gpu.programs.running import PROGRAMS, ProgramLimits, ProgramRun
 from liverank_gpu.programs.saved import SavedRun
 from liverank_gpu.snapshot import Capture, Snapshot
-from liverank_gpu.trace import Trace, TraceStep
 from liverank_gpu.types import (
     VERTEX_LIMIT,
     BackendName,
@@ -67,6 +66,8 @@ from liverank_gpu.types import (
     PersonalizedQuery,
     Result,
     Storage,
+    Trace,
+    TraceStep,
     ViewQuery,
 )
 

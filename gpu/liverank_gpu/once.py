@@ -32,13 +32,13 @@ from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import ResolvedView
 from liverank_gpu.stage_timer import StageTimer
-from liverank_gpu.trace import Trace
 from liverank_gpu.types import (
     VERTEX_LIMIT,
     BackendName,
     EdgeBatch,
     Options,
     Result,
+    Trace,
     Unconverged,
     ViewQuery,
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.operations.csr import GraphView, Operation, Rows, Run
 from liverank_gpu.operations.device import Array
-from liverank_gpu.trace import TRACED_STEPS
+from liverank_gpu.types import TRACED_STEPS
 
 # ---- the iterations of the published strategies (Sahu, algorithms 2, 3 and 5) ----
 #

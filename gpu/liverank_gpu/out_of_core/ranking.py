@@ -27,8 +27,7 @@ from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, swee
 from liverank_gpu.personalized.iterate import WorkspacePool
 from liverank_gpu.personalized.query import Query, QueryContext, no_deflation
 from liverank_gpu.personalized.resolve import ResolvedView
-from liverank_gpu.trace import Trace
-from liverank_gpu.types import BackendName, Options, Result, ViewQuery
+from liverank_gpu.types import BackendName, Options, Result, Trace, ViewQuery
 
 # ---- what a budget is spent on, in bytes ----
 #

@@ -25,7 +25,7 @@ from liverank_gpu.operations.analysis import Components, SolveComponents
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal
-from liverank_gpu.trace import TraceStep
+from liverank_gpu.types import TraceStep
 
 _REDUCTION = 0.5
 """What sweeps leave of the bound at best where a guess from in-degrees was no use."""

@@ -18,7 +18,7 @@ from liverank_gpu.operations.residual import (
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.strategies import Solved, Strategy
 from liverank_gpu.pagerank.sweeps import iterate_to_tolerance
-from liverank_gpu.trace import TraceStep
+from liverank_gpu.types import TraceStep
 
 _SPARSE_PART = 16
 """Fewer vertices than one in this many are processed as a list, more as flags over all."""
@@ -352,7 +352,7 @@ def _trace(iterate: GlobalIterate, rows: Rows, remaining: int, joined: int) -> N
 
 
 def steps_of(trace: op.IterationTrace) -> list[TraceStep]:
-    """The same as steps of a liverank_gpu.trace.Trace."""
+    """The same as steps of a liverank_gpu.types.Trace."""
     vertices, edges, pruned, largest = (column.tolist() for column in trace)
     following = [*vertices, None][1:]
     joined = [

@@ -32,8 +32,7 @@ from liverank_gpu.pagerank.certificate import (
     gather_roundoff,
     strength_roundoff,
 )
-from liverank_gpu.trace import TraceStep
-from liverank_gpu.types import Options
+from liverank_gpu.types import Options, TraceStep
 
 # ---- arrays over the vertices in which an iterate lives ----
 

@@ -24,7 +24,7 @@ from liverank_gpu.pagerank.frontier import (
 )
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.strategies import Solved, Strategy
-from liverank_gpu.trace import Trace
+from liverank_gpu.types import Trace
 
 
 class PublishedSolver:

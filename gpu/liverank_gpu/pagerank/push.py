@@ -6,7 +6,7 @@ import numpy as np
 
 from liverank_gpu.operations.residual import PushResult, SelectCandidates
 from liverank_gpu.pagerank.iterate import Iterate, candidate_room
-from liverank_gpu.trace import TraceStep
+from liverank_gpu.types import TraceStep
 
 _FIRST_THRESHOLD = 1e3
 """θ at the start, in units of the θ at which the target is certainly met."""

@@ -18,8 +18,7 @@ from liverank_gpu.pagerank.published import PublishedSolver
 from liverank_gpu.pagerank.push import push_to_target, select_candidates
 from liverank_gpu.pagerank.strategies import Solve, Solved, Strategy
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
-from liverank_gpu.trace import Trace
-from liverank_gpu.types import LARGEST_ERROR, Form
+from liverank_gpu.types import LARGEST_ERROR, Form, Trace
 
 # ---- solves that go on until the first places are proven (liverank_gpu.pagerank.places) ----
 

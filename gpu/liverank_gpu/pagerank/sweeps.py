@@ -19,7 +19,7 @@ from liverank_gpu.pagerank.components import ComponentSolver
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.goals import Goal, TargetError, Tolerance
 from liverank_gpu.pagerank.iterate import ContributionBuffers, Deflation
-from liverank_gpu.trace import TraceStep
+from liverank_gpu.types import TraceStep
 
 # Sweeps with momentum: Chebyshev's semi-iteration (Golub and Varga, 1961; Saad, "Iterative Methods
 # for Sparse Linear Systems", section 12.3).

@@ -33,8 +33,7 @@ from liverank_gpu.personalized.certified_top_k import certified_top_k
 from liverank_gpu.personalized.iterate import PersonalizedIterate
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.trace import Trace, TraceStep
-from liverank_gpu.types import Personalized
+from liverank_gpu.types import Personalized, Trace, TraceStep
 
 _PURPOSE = "a published personalized query"
 

@@ -42,8 +42,7 @@ from liverank_gpu.personalized.forecast import (
 from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, WorkspacePool
 from liverank_gpu.personalized.resolve import ResolvedQuery
-from liverank_gpu.trace import Trace, TraceStep
-from liverank_gpu.types import LARGEST_ERROR, Options, Personalized
+from liverank_gpu.types import LARGEST_ERROR, Options, Personalized, Trace, TraceStep
 
 _CALL, _GROWTH = 1.0 / 64.0, 0.25
 """A call of a push costs this part of what it is compared with, or this part of what all calls did

@@ -17,8 +17,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
-from liverank_gpu.trace import TraceStep
-from liverank_gpu.types import Dangling
+from liverank_gpu.types import Dangling, TraceStep
 from tests.gpu.graphs import (
     FAMILIES,
     Model,

@@ -12,8 +12,7 @@ import pytest
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
-from liverank_gpu.trace import TRACED_STEPS, Trace, TraceStep
-from liverank_gpu.types import Form
+from liverank_gpu.types import TRACED_STEPS, Form, Trace, TraceStep
 from tests.gpu.graphs import random_graph
 
 ALL = [name for name, strategy in TABLE.items() if strategy.affected in ("all", "residual")]

@@ -21,8 +21,7 @@ from liverank_gpu import (
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.published import MODES
 from liverank_gpu.personalized.published import PublishedQuery
-from liverank_gpu.trace import TRACED_STEPS, TraceStep
-from liverank_gpu.types import Dangling
+from liverank_gpu.types import TRACED_STEPS, Dangling, TraceStep
 from tests.gpu.graphs import FAMILIES, loaded, random_graph
 from tests.gpu.personalized.wang_reference import WangReference, reference_of
 

@@ -17,8 +17,7 @@ from liverank_gpu.operations.residual import ExpandForward
 from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.sharded.communicator import SingleCommunicator
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.trace import TraceStep
-from liverank_gpu.types import Result
+from liverank_gpu.types import Result, TraceStep
 from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep

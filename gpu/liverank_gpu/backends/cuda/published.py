@@ -16,7 +16,7 @@ from liverank_gpu.backends.cuda.launcher import (
 from liverank_gpu.operations import published as op
 from liverank_gpu.operations.csr import GraphView, Rows, runs
 from liverank_gpu.operations.device import Array
-from liverank_gpu.trace import TRACED_STEPS
+from liverank_gpu.types import TRACED_STEPS
 
 # ---- the iterations of the published strategies on ``cuda`` ----
 #

@@ -40,7 +40,7 @@ from liverank_gpu.operations.residual import (
     RoundNumbers,
 )
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS
-from liverank_gpu.trace import TRACED_STEPS
+from liverank_gpu.types import TRACED_STEPS
 
 FOLDER = Path(__file__).parent
 
