@@ -39,7 +39,7 @@ ENGINE_MAY_IMPORT = {"liverank_gpu", "numpy", "cupy", "cuda", "dask", "distribut
 ENGINE_MAY_IMPORT |= {"cryptography"}  # which dates certificates, as Dask needs it to make them
 
 ENGINE_ORDER = [
-    {"errors", "device_arithmetic"},
+    {"errors"},
     {"native", "device_functions"},
     {"columns"},
     {"types"},

@@ -18,7 +18,7 @@ more than compilers take is refused.
 
 Nothing fails when they run. ``n // 0`` and ``n % 0`` are 0; other results that Python refuses are
 infinite or not a number; an integer that 64 bits have no room for is some other integer, the same
-on both backends: see gpu/liverank_gpu/kernels/program_functions.h.
+on both backends: see gpu/liverank_gpu/kernels/program_vertex.h.
 
 Why not cupyx.jit, which translates more of Python: it compiles whole kernels, while these functions
 are parts of kernels in C++ that synchronise the device and balance rows; and it needs CuPy, which
@@ -35,19 +35,67 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import add, eq, ge, gt, le, lt, mul, ne, sub
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from liverank_gpu.device_arithmetic import (
-    CAST,
-    MATH,
-    Number,
-    floor_quotient,
-    floor_remainder,
-    of_math,
-    quotient_of,
-    wrapped,
-)
+import numpy as np
+
 from liverank_gpu.errors import InvalidSource, InvalidValue
+
+# ---- what functions make of numbers, in Python: as program_vertex.h, and as `math` ----
+
+Number = Literal["int", "float", "bool"]
+
+MATH: dict[str, Number] = {
+    **dict.fromkeys(("sqrt", "exp", "log", "fabs", "pow"), "float"),
+    **dict.fromkeys(("floor", "ceil"), "int"),
+    **dict.fromkeys(("isinf", "isnan"), "bool"),
+}
+"""Functions of `math`, and what they return."""
+
+_HALF = 1 << 63
+
+
+def wrapped(number: int) -> int:
+    """What is left of an integer that 64 bits have no room for."""
+    return number if -_HALF <= number < _HALF else (number + _HALF) % (2 * _HALF) - _HALF
+
+
+def quotient_of(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.copysign(math.inf, a) * math.copysign(1.0, b) if a and a == a else math.nan
+
+
+def floor_quotient(a: int, b: int) -> int:
+    return wrapped(a // b) if b else 0
+
+
+def floor_remainder(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def whole(number: float) -> int:
+    """The integer towards 0; the lowest one where 64 bits have no room for it."""
+    if isinstance(number, float):
+        return int(number) if -(2.0**63) <= number < 2.0**63 else -_HALF
+    return int(number)
+
+
+CAST: dict[Number, Callable[[Any], Any]] = {"int": whole, "float": float, "bool": bool}
+
+
+def of_math(name: str) -> Callable[..., Any]:
+    """A function of `math`, of all floats."""
+    function, cast = getattr(np, {"pow": "power"}.get(name, name)), CAST[MATH[name]]
+
+    def called(*numbers: float) -> Any:
+        with np.errstate(all="ignore"):
+            return cast(float(function(*map(np.float64, numbers))))
+
+    return called
+
+
+# ---- what is accepted, and how it is translated ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +127,7 @@ _OPERATORS: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]]
     ast.Sub: ("-", "difference_of", sub),
     ast.Mult: ("*", "product_of", mul),
 }
-"""The operators of floats, and the functions of integers in program_functions.h."""
+"""The operators of floats, and the functions of integers in program_vertex.h."""
 
 _WHOLE_OPERATORS: dict[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
     ast.FloorDiv: ("floor_quotient", floor_quotient),

@@ -324,7 +324,7 @@ def results(folder: Path, functions: Sequence[str], kinds: Sequence[str]) -> lis
     text = f"""
 #include <cmath>
 #include <cstdio>
-#include "../kernels/program_functions.h"
+#include "../kernels/program_vertex.h"
 {" ".join(RECORD.declaration())}
 static void show_int(long long n) {{ printf("%lld", n); }}
 static void show_float(double x) {{ std::isnan(x) ? printf("nan") : printf("%a", x); }}

@@ -18,15 +18,16 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.device_arithmetic import Number, whole
 from liverank_gpu.device_functions import (
     MOST_CHARACTERS,
     DeviceFunction,
     Kind,
+    Number,
     Record,
     cpp,
     device_function,
     is_name,
+    whole,
 )
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.operations.csr import GraphView, Operation, Rows
@@ -892,7 +893,7 @@ NEVER = -1
 # gpu/liverank_gpu/kernels/program_vertex.h, which says what it has.
 
 MERGES = ("", "min", "max", "sum")
-"""As MERGE_OTHER, MERGE_MIN … of gpu/liverank_gpu/kernels/program_functions.h number them."""
+"""As MERGE_OTHER, MERGE_MIN … of gpu/liverank_gpu/kernels/program_vertex.h number them."""
 
 
 def definitions(program: VertexProgram) -> list[str]:

@@ -39,8 +39,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from liverank_gpu.device_arithmetic import MATH
-from liverank_gpu.device_functions import MOST_CHARACTERS, FunctionSource, refused
+from liverank_gpu.device_functions import MATH, MOST_CHARACTERS, FunctionSource, refused
 from liverank_gpu.errors import InvalidSource, InvalidValue
 from liverank_gpu.operations.programs import VertexProgram
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from liverank_gpu.device_arithmetic import quotient_of
+from liverank_gpu.device_functions import quotient_of
 from liverank_gpu.operations import programs as op
 from liverank_gpu.operations.csr import Csr, runs
 
