@@ -22,11 +22,11 @@ from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.select import TopK
 from liverank_gpu.operations.sweeps import AddCompensated, SweepMany, SweepResult
 from liverank_gpu.pagerank.certificate import Certificate, StallRule, gather_roundoff
+from liverank_gpu.pagerank.gate import Gate
 from liverank_gpu.pagerank.iterate import Deflation, transition_error
 from liverank_gpu.pagerank.places import CHECK, BoundedPlaces, GraphVertices, ProvenPlaces, without
 from liverank_gpu.personalized.certified_top_k import Tying, with_ties
 from liverank_gpu.personalized.forecast import first_bound
-from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION
 from liverank_gpu.personalized.query import QueryContext
 from liverank_gpu.personalized.resolve import ResolvedQuery

@@ -26,6 +26,7 @@ import numpy as np
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.certificate import StallRule
+from liverank_gpu.pagerank.gate import Gate
 from liverank_gpu.pagerank.places import CHECK, GraphVertices
 from liverank_gpu.pagerank.push import push_step, push_to_target
 from liverank_gpu.pagerank.ranks import Ranks
@@ -39,7 +40,6 @@ from liverank_gpu.personalized.forecast import (
     PushForecast,
     first_bound,
 )
-from liverank_gpu.personalized.gate import Gate
 from liverank_gpu.personalized.iterate import SEED_CORRECTION, PersonalizedIterate, WorkspacePool
 from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.types import LARGEST_ERROR, Options, Personalized, Trace, TraceStep
@@ -116,7 +116,7 @@ class Query:
     iterate  its vector
     pulling  whether it continues by dense sweeps
     refused  why what it came to first was no answer, so that it began again by plain sweeps; or
-             None (liverank_gpu.personalized.gate)
+             None (liverank_gpu.pagerank.gate)
     Raises OutOfMemory.
     """
 

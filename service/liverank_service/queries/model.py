@@ -345,7 +345,7 @@ class QueryRequest(PendingQuery[QueryResponse]):
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Says so if the ranks of a query were refused (liverank_gpu.personalized.gate).
+    """Says so if the ranks of a query were refused (liverank_gpu.pagerank.gate).
 
     count  counts one: "query", or "watched"
     """

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from liverank_gpu import Engine, OutOfMemory
-from liverank_gpu.personalized.gate import Gate
+from liverank_gpu.pagerank.gate import Gate
 from liverank_service.catalog import Catalog
 from liverank_service.http import metrics
 from liverank_service.pipeline.batch import StageSeconds

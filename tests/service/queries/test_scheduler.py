@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, Registration
-from liverank_gpu.personalized.gate import Gate
+from liverank_gpu.pagerank.gate import Gate
 from liverank_service.errors import NotAnsweredInTime, UnknownVertex
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import (
