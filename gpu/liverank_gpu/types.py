@@ -65,7 +65,7 @@ class Options:
                         the same edge as {b,a}, which is followed either way and counts once
                         (``networkx.Graph``); a loop is followed and counted once
     form                how the published strategies run: ``accelerated``, by our sweeps and steps,
-                        or as ``published`` (liverank_gpu.pagerank.published)
+                        or as ``published`` (liverank_gpu.pagerank.solver)
     weighted            whether edges have weights: an edge of u is then followed with the
                         probability w(u,v) / Σw (``networkx.pagerank(weight=…)``). The loops of
                         ``self-loop`` have the weight 1

@@ -1,4 +1,4 @@
-"""Solves by a strategy, and those that go on until places are proven."""
+"""Solves by a strategy in one of its forms, and those that go on until places are proven."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from functools import partial
 import numpy as np
 
 from liverank_gpu.operations.device import Array
-from liverank_gpu.operations.published import Marks
+from liverank_gpu.operations.published import IterationTrace, Marks, Rule
+from liverank_gpu.operations.residual import PushResult, SelectCandidates
 from liverank_gpu.pagerank import frontier, gate
-from liverank_gpu.pagerank.frontier import TouchedVertices
+from liverank_gpu.pagerank.frontier import (
+    TouchedVertices,
+    iterate_published,
+    mark_states,
+    steps_of,
+)
 from liverank_gpu.pagerank.gate import USELESS_BOUND
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
+from liverank_gpu.pagerank.iterate import Iterate, candidate_room
 from liverank_gpu.pagerank.places import FirstPlaces, GraphVertices, ProvenPlaces, SettledTarget
-from liverank_gpu.pagerank.published import PublishedSolver
-from liverank_gpu.pagerank.push import push_to_target, select_candidates
 from liverank_gpu.pagerank.strategies import Solve, Solved, Strategy
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, iterate_to_tolerance, sweep_to_target
-from liverank_gpu.types import LARGEST_ERROR, Form, Trace
+from liverank_gpu.types import LARGEST_ERROR, Form, Trace, TraceStep
 
 # ---- solves that go on until the first places are proven (liverank_gpu.pagerank.places) ----
 
@@ -83,12 +88,111 @@ def _next_bound(open_gap: float, bound: float) -> float:
     return min(following, LARGEST_ERROR)
 
 
-# Runs a strategy in one of its forms. Accelerated: push and dense sweeps for ``residual``, sweeps
-# for strategies over all vertices, Jacobi steps for those that follow a frontier.
+# ---- the sparse phase of the residual strategy: push while that is cheaper than sweeping ----
+
+_FIRST_THRESHOLD = 1e3
+"""θ at the start, in units of the θ at which the target is certainly met."""
+
+_FIRST_FLOOR = 16.0
+"""The floor of the first candidates in the same unit: at most one vertex in 16 can be above it when
+the target is met.
+"""
+
+_FLOOR_DIVISOR = 8.0
+"""What the floor is divided by when nothing above it is left."""
+
+_LEFT_BY_SWEEPS = 0.2
+"""What a dense sweep leaves of ‖r‖₁ soon after a batch, where it is not known."""
+
+_SPARSE_SWEEPS = 2.0
+"""The most that the sparse phase may spend before sweeps take over, in sweeps."""
+
+_ROUND_SWEEPS = 0.7
+"""The most that one work-list may cost, in sweeps."""
+
+
+def push_to_target(iterate: Iterate, target_error: float) -> tuple[int, int]:
+    """Pushes until the error bound is at most `target_error` or sweeping is cheaper.
+
+    Returns the rounds of work-lists and the number of distinct vertices pushed.
+    """
+    graph, options, residual = iterate.graph, iterate.options, iterate.workspace.residual
+    certificate, costs = iterate.certificate, graph.backend.costs
+    goal = certificate.residual_goal(target_error)
+    unit = _unit(iterate, target_error)
+    threshold, sweep_cost = _FIRST_THRESHOLD * unit, iterate.sweep_cost
+    budget = _SPARSE_SWEEPS * sweep_cost
+    round_edges = int(_ROUND_SWEEPS * sweep_cost / costs.pushed_edge)
+    rounds = vertices = 0
+    while goal > 0.0 and _remaining(iterate) > goal * certificate.mass:
+        if residual.floor == np.inf:
+            select_candidates(iterate, target_error)
+            budget -= graph.ids.limit
+        pushed = iterate.push(
+            goal,
+            threshold,
+            round_edges,
+            int(budget / costs.pushed_edge),
+            options.max_iterations - rounds,
+        )
+        if iterate.trace is not None:
+            iterate.trace.append(push_step(pushed, iterate.error_bound))
+        rounds += pushed.rounds
+        vertices += pushed.vertices
+        threshold = pushed.threshold
+        cost = costs.of_push(pushed)
+        budget -= cost
+        if pushed.end != "floor" or budget <= graph.ids.limit:
+            break
+        lower = residual.floor / _FLOOR_DIVISOR
+        # at a lower floor the same work gains that much less: is it still more than a sweep's gain?
+        gain = -pushed.delta.residual_l1 / _FLOOR_DIVISOR
+        sweep_gain = (1.0 - (iterate.left_by_sweeps or _LEFT_BY_SWEEPS)) * certificate.residual_l1
+        if lower < unit / _FLOOR_DIVISOR or gain * sweep_cost < sweep_gain * cost:
+            break
+        budget -= graph.ids.limit
+        graph.backend.run(SelectCandidates(residual, lower))
+        if residual.floor == np.inf:
+            break
+    return rounds, vertices
+
+
+def push_step(pushed: PushResult, error_bound: float) -> TraceStep:
+    """A call of a push as a step of a trace."""
+    counts, theta = (pushed.rounds, pushed.vertices, pushed.delta.additions), pushed.threshold
+    return TraceStep("push", *counts, threshold=theta, error_bound=error_bound, end=pushed.end)
+
+
+def select_candidates(iterate: Iterate, target_error: float) -> None:
+    """Lists what pushes may begin with: a pass over the vertices."""
+    residual, backend = iterate.workspace.residual, iterate.graph.backend
+    # at most `room` entries can be above ‖r‖₁ / room; lists of shards share that room
+    room = max(len(residual.candidates), candidate_room(iterate.graph.ids.count, backend.sizes))
+    floor = iterate.certificate.residual_l1 / room
+    floor = max(_FIRST_FLOOR * _unit(iterate, target_error), floor)
+    backend.run(SelectCandidates(residual, floor))
+
+
+def _unit(iterate: Iterate, target_error: float) -> float:
+    """θ at which the target is certainly met."""
+    scale = target_error * (1.0 - iterate.options.damping)
+    return float(scale * iterate.certificate.mass / iterate.graph.ids.count)
+
+
+def _remaining(iterate: Iterate) -> float:
+    certificate = iterate.certificate
+    return float(certificate.residual_l1 + abs(certificate.residual_sum))
+
+
+# ---- a strategy in one of its forms ----
 
 
 class AcceleratedSolver:
-    """One solve: `mark`, then `solve`; then the residual is that of the new ranks."""
+    """One solve: `mark`, then `solve`; then the residual is that of the new ranks.
+
+    Push and dense sweeps for ``residual``, sweeps for strategies over all vertices, Jacobi steps
+    for those that follow a frontier.
+    """
 
     def __init__(
         self,
@@ -179,6 +283,80 @@ class AcceleratedSolver:
         """What was done, if that is traced."""
         steps = self._iterate.trace
         return None if steps is None else Trace.of(self._count, solved.iterations, steps)
+
+
+class PublishedSolver:
+    """The published form of the strategies (Sahu, algorithms 1 and 2): power iteration. One solve:
+    `mark`, then `solve`, then `certify`, each timed as a stage of its own.
+
+    Every vertex, or every affected one, is recomputed in each iteration from the ranks of the one
+    before, at a fixed β: no correction of the mean, no acceleration, float64 contributions.
+    Iteration ends when no rank moved by more than the tolerance (L∞). Only dynamic-frontier-prune
+    solves for loops (equation 2). The paper has no dangling vertices: under ``uniform``, strategies
+    over all vertices add their rank to β in each iteration (the classic power iteration), and those
+    over an affected set keep the β of the solve before, since another one would change every
+    vertex.
+
+    The residual is not used, and computed afterwards for the certificate.
+    """
+
+    def __init__(self, iterate: GlobalIterate, strategy: Strategy) -> None:
+        self._iterate, self._strategy = iterate, strategy
+        self._traced = iterate.trace is not None
+        self._marks: Marks | None = None
+        self._affected = iterate.graph.ids.limit
+        self._steps: IterationTrace | None = None
+
+    def mark(self, touched: TouchedVertices) -> None:
+        """Marks the initially affected vertices (algorithm 5)."""
+        if self._strategy.affected == "all":
+            return
+        self._marks = marks = mark_states(self._iterate, self._strategy, touched)
+        if self._traced:
+            self._affected = self._marked(marks)
+
+    def solve(self) -> Solved:
+        """Iterates until the stop rule is met."""
+        iterate, graph, strategy = self._iterate, self._iterate.graph, self._strategy
+        options, marks = iterate.options, self._marks
+        # y is about to change and r does not follow
+        iterate.invalidate()
+        iterate.passed = False
+        mass = float(iterate.certificate.mass)
+        if strategy.start == "uniform":
+            iterate.values.fill(1.0)
+            iterate.rhs_scale, mass = 1.0 - options.damping, float(graph.ids.limit)
+        classic = marks is None and not graph.fixed_loops
+        rule = Rule(
+            damping=options.damping,
+            closed_form=strategy.prunes,
+            dangling_mass=mass if classic else 0.0,
+            tolerance=options.tolerance * mass,
+            frontier_tolerance=options.frontier_tolerance if strategy.expands else np.inf,
+            prune_tolerance=options.prune_tolerance if strategy.prunes else -1.0,
+            max_iterations=options.max_iterations,
+        )
+        result = iterate_published(iterate, strategy, marks, rule)
+        iterate.rhs_scale, self._steps, iterate.solved = result.rhs_scale, result.trace, True
+        touched = graph.ids.limit if marks is None else self._marked(marks)
+        return Solved(result.iterations, touched, result.converged)
+
+    def _marked(self, marks: Marks) -> int:
+        """Vertices that are affected, or were."""
+        return int(self._iterate.graph.total(marks.states != 0))
+
+    def certify(self, solved: Solved) -> tuple[Solved, float]:
+        """Computes the residual, and returns the bound that it proves, without changing y or β if
+        the ranks can be published: see gate.passed.
+        """
+        self._iterate.recompute_residual()
+        return gate.passed(self._iterate, solved, self._iterate.mean_corrected_bound(np.inf))
+
+    def trace(self, solved: Solved) -> Trace | None:
+        """What was done, if that is traced."""
+        if self._steps is None:
+            return None
+        return Trace.of(self._affected, solved.iterations, steps_of(self._steps))
 
 
 class EmptySolver:

@@ -28,8 +28,8 @@ from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.certificate import StallRule
 from liverank_gpu.pagerank.gate import Gate
 from liverank_gpu.pagerank.places import CHECK, GraphVertices
-from liverank_gpu.pagerank.push import push_step, push_to_target
 from liverank_gpu.pagerank.ranks import Ranks
+from liverank_gpu.pagerank.solver import push_step, push_to_target
 from liverank_gpu.personalized.certified_top_k import CertifiedTopK, certified_top_k
 from liverank_gpu.personalized.forecast import (
     DOUBT,
