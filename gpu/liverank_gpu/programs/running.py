@@ -14,7 +14,7 @@ import numpy as np
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import ends_and_slots
-from liverank_gpu.graph.sharing import SharedGraph, copied_bytes, detach
+from liverank_gpu.graph.reading import SharedGraph, copied_bytes, detach
 from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate

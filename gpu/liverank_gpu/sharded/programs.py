@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import host_backend
 from liverank_gpu.errors import InvalidValue, ShardLost
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.sharing import SharedGraph
+from liverank_gpu.graph.reading import SharedGraph
 from liverank_gpu.graph.vertices import VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Run, runs

@@ -1,7 +1,7 @@
 """The analyses of one graph: programs that run in time slices between batches, on the writer's
 thread.
 
-A run reads the live graph until a batch comes, and then a copy of it (liverank_gpu.graph.sharing),
+A run reads the live graph until a batch comes, and then a copy of it (liverank_gpu.graph.reading),
 so its answer is that of the version at which it began. Several run at once, in turns; the others
 wait in the order of their requests. One whose state was saved goes on after a restart if the graph
 is as it was, and begins again otherwise.

@@ -20,7 +20,7 @@ from liverank_gpu.backends.cuda.kernels.loader import PAGE_COUNTS, PAGE_SHAPE, p
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph import in_pages
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.sharing import SharedGraph, detach
+from liverank_gpu.graph.reading import SharedGraph, detach
 from liverank_gpu.graph.warm_up import warm_up
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.operations.csr import PagedLists

@@ -395,7 +395,7 @@ def test_what_does_not_fit_is_refused_or_fails(
     path = server.new_graph()
     server.http.post(f"{path}/batches", json={"insert": EDGES}).raise_for_status()
     analysis = start(server, path, "components")
-    for place in ("liverank_gpu.programs.running", "liverank_gpu.graph.sharing"):
+    for place in ("liverank_gpu.programs.running", "liverank_gpu.graph.reading"):
         monkeypatch.setattr(f"{place}.copied_bytes", lambda _: 1 << 60)
     refused = problem(server.http.post(f"{path}/analyses/components", json={}), 507)
     assert refused["type"] == "urn:liverank:problem:out-of-memory"
