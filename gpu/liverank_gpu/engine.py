@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import ConcurrentUse, NotConverged
 from liverank_gpu.graph.coalesce import CoalescedBatch
-from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.estimate import batch_purpose
+from liverank_gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
 from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
 from liverank_gpu.graph.resolve import ResolvedBatch, resolved
 from liverank_gpu.graph.vertices import VertexPermutation

@@ -13,7 +13,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.columns import highest_of, ids_of, weights_of
 from liverank_gpu.engine import Engine
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.estimate import NamingMemory
+from liverank_gpu.graph.dynamic_graph import naming_memory
 from liverank_gpu.graph.static_graph import StaticGraph, static_bytes
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -133,7 +133,7 @@ def rank_once(
     if reverses:
         columns = columns[::-1]
     sizes = len(columns[0]), vertices
-    naming = NamingMemory(chosen.device, partial(static_bytes, options), *sizes)
+    naming = naming_memory(chosen.device, partial(static_bytes, options), *sizes)
     with chosen.device.detecting_loss(), naming:
         return _ranked(columns, weights, vertices, options, chosen, asked, unconverged, view)
 

@@ -12,31 +12,37 @@ loop in a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph.batch import Arcs, Removal, edges_on_device, require_times
 from liverank_gpu.graph.decay import AnyDecay, Decay
-from liverank_gpu.graph.estimate import NamingMemory, batch_bytes, batch_purpose, held_bytes
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import (
+    LOADED_AT_ONCE,
+    VERTEX_BYTES,
     KeptWorkspace,
     PackedCsr,
     Workspace,
     allocate_changes,
     rows_of,
+    slot_bytes,
+    slots_with_spare,
+    workspace_bytes,
 )
 from liverank_gpu.graph.ranked_graph import RankedGraph
-from liverank_gpu.graph.rebuild import rebuild, restore_directions
-from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
+from liverank_gpu.graph.rebuild import rebuild, rebuild_bytes, restore_directions
+from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation, permutation_bytes
 from liverank_gpu.operations import graph as op
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import GraphView, loop_dtype, strength_dtype
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.device import Array, DeviceOperations
 from liverank_gpu.types import Change, Dangling, EdgeBatch, VertexOrder
 
 _REBUILD_PART = 4
@@ -61,6 +67,31 @@ class _Applied(NamedTuple):
 def is_large_part(operations: int, arcs: int, sizes: Sizes) -> bool:
     """Whether so many arcs to insert and to delete rebuild a graph that has `arcs`."""
     return operations > max(sizes.rebuild, arcs // _REBUILD_PART)
+
+
+def batch_purpose(operations: int, vertices: int) -> str:
+    """What memory is needed for, in words."""
+    return f"a batch of {operations:,} edges and a graph of {vertices:,} vertices"
+
+
+@contextmanager
+def naming_memory(
+    device: DeviceOperations,
+    bytes_needed: Callable[[int, int], int],
+    operations: int,
+    vertices: int,
+) -> Iterator[None]:
+    """Raises OutOfMemory, with the figures of a batch, for any other MemoryError.
+
+    bytes_needed  DynamicGraph.bytes_needed, which takes `operations` and `vertices`
+    """
+    try:
+        yield
+    except OutOfMemory:
+        raise
+    except MemoryError as error:
+        purpose, needed = batch_purpose(operations, vertices), bytes_needed(operations, vertices)
+        raise OutOfMemory(purpose, needed, device.memory_available()) from error
 
 
 class DynamicGraph(RankedGraph):
@@ -180,7 +211,7 @@ class DynamicGraph(RankedGraph):
         vertices = max(self.vertices, batch.vertices)
         reserve(vertices)
         sizes = (batch.operations, vertices)
-        with NamingMemory(self.backend.device, self.bytes_needed, *sizes):
+        with naming_memory(self.backend.device, self.bytes_needed, *sizes):
             return self._apply(batch, vertices, rebuilds, follows)
 
     def _apply(
@@ -298,20 +329,34 @@ class DynamicGraph(RankedGraph):
         operations  number of insertions and deletions
         vertices    of the graph after the batch
         """
-        extra = self.decay.bytes_needed(self, vertices) if self.decay else 0
-        return extra + batch_bytes(
-            (self.outgoing, self.incoming),
-            self.arcs,
-            self._arcs_of(operations),
-            vertices,
-            max(0, vertices - len(self._loop)),
-            self._loop.itemsize + self._degree.itemsize,
-            self.is_rebuilt_by(operations),
-            self._order_to_choose is not None,
-            self.weighted,
-            self.backend.sizes.entries,
-            self._workspaces.nbytes,
-        )
+        needed = self.decay.bytes_needed(self, vertices) if self.decay else 0
+        vertex_bytes = 2 * VERTEX_BYTES + self._loop.itemsize + self._degree.itemsize
+        needed += vertex_bytes * max(0, vertices - len(self._loop)) * 5 // 4
+        arcs, weighted = self._arcs_of(operations), self.weighted
+        bytes_of_slot = slot_bytes(weighted)
+        if self.is_rebuilt_by(operations):
+            # both directions and one that is cut to size; keys and the sort's copy of them
+            at_once, edges = self.backend.sizes.entries, self.arcs + arcs
+            slots = 3 * bytes_of_slot * slots_with_spare(edges + 3 * min(edges, vertices))
+            # a weighted sort moves keys, weights and their places
+            each = 40 if weighted else 16
+            lists = slots + each * min(edges, 2 * LOADED_AT_ONCE)
+            lists += (vertex_bytes + 1) * vertices
+            rest = rebuild_bytes(self.arcs, arcs, weighted, at_once) if self.arcs else 0
+            chooses_order = self._order_to_choose is not None
+            order = permutation_bytes(arcs, vertices, at_once) if chooses_order else 0
+            return needed + 8 * arcs + rest + max(lists + 8 * vertices, order)
+        moved = 0
+        for direction in (self.outgoing, self.incoming):
+            # at worst each insertion moves a row of the average length of those it can meet
+            most = direction.end + 8 * arcs
+            if most > len(direction.csr.column_indices):
+                slots = slots_with_spare(direction.packed + 8 * arcs)
+                moved = max(moved, bytes_of_slot * slots)
+        # columns, keys in both directions and the sort's copies of them
+        each = 104 if weighted else 56
+        workspace = max(0, workspace_bytes(arcs, weighted) - self._workspaces.nbytes)
+        return needed + moved + workspace + each * arcs
 
     def _reserve(self, vertices: int) -> None:
         """Makes room for `vertices` in every array; the graph does not have them yet."""
@@ -538,9 +583,16 @@ class DynamicGraph(RankedGraph):
         """Bytes held on the device, by purpose. ``slack``: free slots in rows, gaps between them,
         and free slots at the end. ``pages``: in-lists in pages, if there are any.
         """
-        vertices, order = self._loop.nbytes + self._degree.nbytes, self.permutation.nbytes
-        held = held_bytes(self.outgoing, self.incoming, vertices)
-        held |= {"vertex order": order, "scratch": self._workspaces.nbytes}
+        out_lists, out_slack, out_vertices = self.outgoing.memory()
+        in_lists, in_slack, in_vertices = self.incoming.memory()
+        held = {
+            "out-lists": out_lists,
+            "in-lists": in_lists,
+            "slack": out_slack + in_slack,
+            "vertices": out_vertices + in_vertices + self._loop.nbytes + self._degree.nbytes,
+            "vertex order": self.permutation.nbytes,
+            "scratch": self._workspaces.nbytes,
+        }
         return held | self.in_pages.memory()
 
 

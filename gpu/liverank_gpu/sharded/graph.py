@@ -25,8 +25,13 @@ from liverank_gpu.graph.decay import (
     factors_at,
     highest_of,
 )
-from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph, is_large_part
-from liverank_gpu.graph.estimate import NamingMemory, batch_purpose
+from liverank_gpu.graph.dynamic_graph import (
+    DynamicGraph,
+    ReversedGraph,
+    batch_purpose,
+    is_large_part,
+    naming_memory,
+)
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import allocate_changes
 from liverank_gpu.graph.vertices import (
@@ -362,7 +367,7 @@ class ShardGraph(DynamicGraph):
         """
         require_times(batch, self.decay is not None and not stored)
         rows = self.numbering.rows(max(self.ids.limit, batch.vertices))
-        with NamingMemory(self.backend.device, self.bytes_needed, batch.operations, rows):
+        with naming_memory(self.backend.device, self.bytes_needed, batch.operations, rows):
             return self._applied(batch, reserve, stored)
 
     def _applied(
