@@ -3,7 +3,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../kernels/copy_model.h"
+#include "../kernels/random.h"
 #include "bind.h"
 #include "pool.h"
 

@@ -3,7 +3,7 @@
 // Numbers are SplitMix64's, counter-based. So a graph does not depend on the launch shape, nor on the order in which threads
 // run.
 #include "common.cuh"
-#include "copy_model.h"
+#include "random.h"
 
 #if !WEIGHTED
 // numbers: uint64[count], numbers skipped, skipped + 1, … of the sequence from `start`.
