@@ -303,7 +303,7 @@ def compiled(folder: Path, text: str, *options: str) -> Path:
 def check_compiles(folder: Path, programs: Iterable[VertexProgram]) -> None:
     """Raises AssertionError if one does not."""
     structs = {each.digest: program_struct(each) for each in programs}
-    text = f'{BEFORE}#include "borrowed_pool.h"\n#include "module.cpp"\n' + "".join(
+    text = f'{BEFORE}#define BORROWED_POOL\n#include "pool.cpp"\n#include "module.cpp"\n' + "".join(
         structs.values()
     )
     compiled(folder, text, "-DMODULE=fuzzed", "-fsyntax-only")

@@ -1,5 +1,24 @@
 #include "pool.h"
 
+#include "bind.h"
+
+#if defined(BORROWED_POOL)
+
+// In a library that is not the extension loops run on the threads of the extension, since a process has one pool. The kernel
+// use_pool takes what the extension's kernel `pool` returns.
+namespace pool {
+
+static void (*borrowed)(int64, int64, Body, const void*);
+
+void run(int64 items, int64 grain, Body body, const void* context) { borrowed(items, grain, body, context); }
+
+static void use_pool(int64 address) { borrowed = reinterpret_cast<decltype(borrowed)>(address); }
+KERNEL("use_pool", use_pool);
+
+}  // namespace pool
+
+#else
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,8 +29,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
-
-#include "bind.h"
 
 namespace pool {
 namespace {
@@ -125,7 +142,7 @@ void run(int64 items, int64 grain, Body body, const void* context) {
     else loop.take_part();
 }
 
-// For borrowed_pool.h.
+// For use_pool.
 static int64 address() { return reinterpret_cast<int64>(&run); }
 
 KERNEL("pool", address);
@@ -133,3 +150,5 @@ KERNEL("threads", threads);
 KERNEL("set_threads", set_threads);
 
 }  // namespace pool
+
+#endif

@@ -49,7 +49,7 @@ BEFORE = """#pragma GCC diagnostic ignored "-Wunused-parameter"
 HEADERS = [
     *sorted(NATIVE.glob("*.h")),
     *sorted((NATIVE.parent / "kernels").glob("*.h")),
-    NATIVE / "module.cpp",
+    *(NATIVE / each for each in ("module.cpp", "pool.cpp")),
 ]
 """What the source of a library includes."""
 
@@ -111,7 +111,8 @@ def program_struct(program: op.VertexProgram) -> str:
 
 def library_source(program: op.VertexProgram) -> str:
     """The source of a library with the loops of one program."""
-    return f'{BEFORE}#include "borrowed_pool.h"\n#include "module.cpp"\n{program_struct(program)}'
+    own = '#define BORROWED_POOL\n#include "pool.cpp"\n#include "module.cpp"\n'
+    return f"{BEFORE}{own}{program_struct(program)}"
 
 
 def _library(program: op.VertexProgram) -> Path:
