@@ -1,7 +1,8 @@
 """Files → edges: the formats that public graphs are published in, compressed or not.
 
     text             one edge per line, columns separated by blanks, tabs, commas or semicolons;
-                     lines that begin with # or % are comments; a header is recognised by its words
+                     lines that begin with # or % are comments; a header is recognised by its words,
+                     or by a column that the caller names
     events           lines `snapshot +|- source target`: edges inserted and deleted
     Matrix Market    coordinate; symmetric matrices have both directions
     Parquet, Arrow   (file or stream) columns named source and target, otherwise the first two
@@ -23,7 +24,8 @@ floating-point numbers is refused. A text file has times
 Times are numbers, in any unit, or in all rows timestamps, which become Unix seconds: ISO 8601 in
 text and NDJSON, UTC if they have no zone.
 
-Weights are read from the column that the caller names; in a Matrix Market file it is `values`.
+Weights are read from the column that the caller names; in a Matrix Market file it is `values`. The
+caller may name those of the keys too.
 Other columns are not read.
 
 Files that do not fit in memory are read a piece at a time: text edge lists, Parquet, Arrow and
@@ -106,10 +108,10 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
     if not content or content.isspace():
         raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
     if ".gr.bin" in name:
-        wanted.refuse_weight(path, "a .gr.bin file")
+        wanted.refuse(path, "a .gr.bin file")
         return _read_pairs(path, content)
     if is_named:
-        wanted.refuse_weight(path, "a .links.bin file")
+        wanted.refuse(path, "a .links.bin file")
         return _read_links(path, content)
     if content.startswith(b"%%MatrixMarket"):
         return read_matrix_market(path, content, wanted)
@@ -119,7 +121,7 @@ def read_edge_list(path: Path, wanted: WantedColumns = AS_RECOGNISED) -> EdgeLis
         raise EdgeListError(path, None, f"unknown binary format; {ACCEPTED}")
     _refuse_text(path)
     if is_json(path, content):
-        return _edges_of_table(path, read_json_rows(path, content), wanted)
+        return _edges_of_table(path, read_json_rows(path, content, wanted), wanted)
     return read_text(path, content, wanted)
 
 
@@ -318,7 +320,7 @@ def read_edge_pieces(
         if not head:
             raise EdgeListError(path, None, f"the file is empty; {ACCEPTED}")
         if ".gr.bin" in path.name.lower():
-            wanted.refuse_weight(path, "a .gr.bin file")
+            wanted.refuse(path, "a .gr.bin file")
             yield from _pairs(path, source, head)
             return
         if ".links.bin" in path.name.lower():
@@ -455,7 +457,7 @@ def _text(
         content, ended = content + more, not more
     if is_json(path, content):
         raise EdgeListError(path, None, _PIECEWISE)
-    layout = layout_of(path, content)
+    layout = layout_of(path, content, wanted)
     if layout.events:
         message = "a list of events is not read by pieces: it may delete edges"
         raise EdgeListError(path, None, message)

@@ -108,27 +108,58 @@ class Places(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WantedColumns:
-    """The columns of times and weights: names in the header, or numbers from 1. Without `time` the
-    column is recognised; without `weight` there is none.
+    """The columns of times, weights and keys: names in the header, or numbers from 1. Without
+    `time` the column is recognised, as those of keys are; without `weight` there is none.
     """
 
     time: str | int | None = None
     weight: str | int | None = None
+    source: str | int | None = None
+    target: str | int | None = None
+
+    def are_named_in(self, row: list[str]) -> bool:
+        """Whether a column is wanted by a name that is in this row."""
+        names = {name.lower() for name in self._all.values() if isinstance(name, str)}
+        return not names.isdisjoint(cell.strip().lower() for cell in row)
+
+    @property
+    def _all(self) -> dict[str, str | int | None]:
+        return {
+            "time": self.time,
+            "weight": self.weight,
+            "source": self.source,
+            "target": self.target,
+        }
 
     def places(self, path: Path, header: list[str] | None, columns: int) -> Places:
         """Where these columns and the keys are. Raises EdgeListError."""
+        source = _place_of(path, header, columns, self.source, "the source")
+        target = _place_of(path, header, columns, self.target, "the target")
+        if source is None or target is None:
+            if source != target:
+                has, without = ("target", "source") if source is None else ("source", "target")
+                column = f"the {has} is column {self._all[has]!r}"
+                message = f"{column}, but no column is given for the {without}"
+                raise EdgeListError(path, None, message)
+            source, target = end_columns(header)
+        elif source == target:
+            message = f"column {source + 1} is given for both the source and the target"
+            raise EdgeListError(path, None, message)
         weight = _place_of(path, header, columns, self.weight, "the weight")
         time = _place_of(path, header, columns, self.time, "the time")
         if time is None:
             named = [n for n, name in enumerate(header or []) if name in _TIME_NAMES]
             time = named[-1] if named and named[-1] != weight else None
-        return Places(*end_columns(header), time, weight)
+        return Places(source, target, time, weight)
 
-    def refuse_weight(self, path: Path, what: str) -> None:
-        """Raises EdgeListError if a weight is wanted from a format without one."""
-        if self.weight is not None:
-            message = f"there is no column {self.weight!r} for the weight in {what}"
-            raise EdgeListError(path, None, message)
+    def refuse(
+        self, path: Path, what: str, uses: tuple[str, ...] = ("source", "target", "weight")
+    ) -> None:
+        """Raises EdgeListError if a column is wanted for one of these uses, in a format without."""
+        for use in uses:
+            if (column := self._all[use]) is not None:
+                message = f"there is no column {column!r} for the {use} in {what}"
+                raise EdgeListError(path, None, message)
 
 
 def _place_of(

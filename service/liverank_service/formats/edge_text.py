@@ -8,7 +8,7 @@ import csv
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from liverank_service.formats.edge_list import (
     EdgeList,
     EdgeListError,
     WantedColumns,
-    end_columns,
     file_times,
     has_empty,
     numbers_of,
@@ -39,6 +38,9 @@ _PREAMBLE = re.compile(rb"(?:[ \t\r]*(?:[#%][^\n]*)?\n)*(?:[ \t]*[#%][^\n]*\Z)?"
 _OTHER_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE, BOM_UTF32_BE)  # of UTF-32 LE, the first is a part
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _INTEGER = r"[+-]?\d+"
+_NAME = re.compile(r"(?!(?:nan|na|null|none|inf|infinity)$)[^\W\d][\w .-]*", re.IGNORECASE)
+"""Of a column: a word, but none for a number that is missing."""
+
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*\n?")
 
 
@@ -161,8 +163,11 @@ class TextLayout:
         return self.header or [f"column {number}" for number in range(1, self.rows.columns + 1)]
 
 
-def layout_of(path: Path, content: bytes) -> TextLayout:
-    """The layout of a text file, or of one that begins with this. Raises EdgeListError."""
+def layout_of(path: Path, content: bytes, wanted: WantedColumns) -> TextLayout:
+    """The layout of a text file, or of one that begins with this. Raises EdgeListError.
+
+    wanted  if the first row has a column that it names, that row is a header
+    """
     start = first_row(content, 0)
     first, _, rest = content[start:].partition(b"\n")
     if not first.strip():
@@ -178,7 +183,8 @@ def layout_of(path: Path, content: bytes) -> TextLayout:
         return TextLayout(rows, None, events=True)
     header = None
     second = rest[first_row(rest, 0) :].partition(b"\n")[0]
-    if _is_header(cells, rows.split(second) if second.strip() else []):
+    following = rows.split(second) if second.strip() else []
+    if wanted.are_named_in(cells) or _is_header(cells, following):
         header = [cell.strip().lower() for cell in cells]
         rows = replace(rows, start=start + len(first) + 1)
         if not second.strip():
@@ -187,10 +193,10 @@ def layout_of(path: Path, content: bytes) -> TextLayout:
 
 
 def read_text(path: Path, content: bytes, wanted: WantedColumns) -> EdgeList:
-    layout = layout_of(path, content)
+    layout = layout_of(path, content, wanted)
     rows, header = layout.rows, layout.header
     if layout.events:
-        wanted.refuse_weight(path, "a list of events")
+        wanted.refuse(path, "a list of events")
         return _read_events(rows)
     places = wanted.places(path, header, rows.columns)
     ends, time, weight = places[:2], places.time, places.weight
@@ -266,6 +272,7 @@ def read_matrix_market(path: Path, content: bytes, wanted: WantedColumns) -> Edg
         got = _shown(size_line.decode("utf-8", "replace"))
         raise EdgeListError(path, line, f"expected {expected}, got {got}")
     header = ["row", "column"] if words[1] == "pattern" else ["row", "column", "values"]
+    wanted.refuse(path, "a Matrix Market file", ("source", "target"))
     places = WantedColumns(weight=wanted.weight).places(path, header, len(header))
     weights = None if places.weight is None else np.empty(0)
     count, _, entries = sizes
@@ -337,11 +344,17 @@ def _with_single_blanks(rows: bytes) -> bytes:
 
 
 def _is_header(first: list[str], second: list[str]) -> bool:
-    """Whether the first row is a header: it names source and target, or only it has no numbers."""
+    """Whether the first row is a header: it names source and target, or it has no numbers where the
+    second one has: for both keys, or for what stands behind them.
+    """
     if named_ends(first) is not None:
         return True
-    numbers_follow = len(second) >= 2 and all(map(_is_number, second[:2]))
-    return numbers_follow and not any(map(_is_number, first[:2]))
+    if any(map(_is_number, first[:2])):
+        return False
+    if len(second) >= 2 and all(map(_is_number, second[:2])):
+        return True
+    behind = zip(first[2:], second[2:], strict=False)
+    return any(_is_number(cell) and _NAME.fullmatch(name.strip()) for name, cell in behind)
 
 
 def _look_like_times(times: NDArray[np.float64] | None) -> bool:
@@ -420,12 +433,15 @@ def is_json(path: Path, content: bytes) -> bool:
     return _OBJECTS.match(content) is not None
 
 
-def read_json_rows(path: Path, content: bytes) -> pa.Table:
+def read_json_rows(path: Path, content: bytes, wanted: WantedColumns) -> pa.Table:
     """The objects as rows, their members as columns. Raises EdgeListError."""
     if other := _NO_OBJECT.search(content):
         raise _no_object(path, content.count(b"\n", 0, other.end()) + 1, content)
     try:
-        return _with_keys(content, json_table(content, pa.schema([]), others="infer"))
+        table = json_table(content, pa.schema([]), others="infer")
+        names = [name.lower() for name in table.column_names]
+        ends = wanted.places(path, names, len(names))[:2] if len(names) > 1 else ()
+        return _with_keys(content, table, ends)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         for number, line in enumerate(content.split(b"\n"), 1):
             try:
@@ -435,10 +451,11 @@ def read_json_rows(path: Path, content: bytes) -> pa.Table:
         raise EdgeListError(path, None, f"cannot be read: {error}; {ACCEPTED}") from error
 
 
-def _with_keys(content: bytes, table: pa.Table) -> pa.Table:
-    """The table with the keys as they are written: Arrow reads strings like dates as times."""
+def _with_keys(content: bytes, table: pa.Table, ends: Sequence[int]) -> pa.Table:
+    """The table with the keys, the columns `ends`, as they are written: Arrow reads strings like
+    dates as times.
+    """
     names = table.column_names
-    ends = end_columns(names)
     types = {name: table.schema.field(name).type for at, name in enumerate(names) if at in ends}
     if texts := [name for name, found in types.items() if pa.types.is_timestamp(found)]:
         schema = pa.schema([(name, pa.string()) for name in texts])

@@ -531,6 +531,23 @@ def test_columns_of_a_table_that_are_not_used_are_named(run: Any, tmp_path: Path
     assert json.loads(run("rank", file, "--json")[1])["unused_columns"] == ["w", "times"]
 
 
+@pytest.mark.parametrize("budget", [(), ("--memory", "4MiB")])
+@pytest.mark.parametrize("command", [("rank",), ("analyse", "components")])
+def test_columns_of_keys_are_named_in_every_command_that_reads_a_file(
+    run: Any, tmp_path: Path, command: tuple[str, ...], budget: tuple[str, ...]
+) -> None:
+    file, out = tmp_path / "papers.csv", tmp_path / "out.csv"
+    file.write_text("id,citing,cited\n0,a,b\n1,c,b\n")
+    name, *programs = command
+    named = ("--source-column", "citing", "--target-column", "cited", "--out", str(out))
+    run(name, str(file), *programs, *named, *budget)
+    assert sorted(line.split(",")[0] for line in out.read_text().splitlines()[1:]) == [
+        '"a"',
+        '"b"',
+        '"c"',
+    ]
+
+
 def test_a_file_is_ranked_in_the_published_form_with_a_trace(run: Any, triangle: Path) -> None:
     options = ("--form", "published", "--trace", "--tolerance", "1e-3", "--dangling", "self-loop")
     code, out, error = run("rank", triangle, *options, "--json")

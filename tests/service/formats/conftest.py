@@ -18,9 +18,11 @@ def read(tmp_path: Path) -> Read:
         name: str = "edges.txt",
         time: str | int | None = None,
         weight: str | int | None = None,
+        source: str | int | None = None,
+        target: str | int | None = None,
     ) -> EdgeList:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_edge_list(path, WantedColumns(time, weight))
+        return read_edge_list(path, WantedColumns(time, weight, source, target))
 
     return read

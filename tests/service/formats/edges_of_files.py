@@ -21,10 +21,12 @@ def refusal(
     name: str = "edges.txt",
     time: object = None,
     weight: object = None,
+    source: object = None,
+    target: object = None,
 ) -> str:
     """The message without the directory, which differs in every run."""
     with pytest.raises(EdgeListError) as caught:
-        read(content, name, time, weight)
+        read(content, name, time, weight, source, target)
     error = caught.value
     line = "" if error.line is None else f", line {error.line}"
     assert str(error) == f"{error.path}{line}: {error.message}"

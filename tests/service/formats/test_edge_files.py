@@ -88,6 +88,65 @@ def test_a_header_determines_the_columns_of_string_keys_in_any_order(read: Read,
     assert pairs(read(rows, "edges.csv")) == [("a", "b"), ("c", "d")]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "id,citing,cited,w\n0,a,b,1.5\n1,c,d,2.5\n"),
+        ("a.ndjson", '{"id": 0, "citing": "a", "cited": "b", "w": 1.5}\n'
+         '{"id": 1, "citing": "c", "cited": "d", "w": 2.5}\n'),
+    ],
+)  # fmt: skip
+def test_columns_of_keys_may_be_named(read: Read, name: str, content: str) -> None:
+    edges = read(content, name, weight="w", source="CITING", target="cited")
+    assert pairs(edges) == [("a", "b"), ("c", "d")]
+    assert edges.weights is not None
+    assert edges.weights.tolist() == [1.5, 2.5]
+    assert edges.unread == ("id",)
+    assert pairs(read(content, name, source=3, target=2)) == [("b", "a"), ("d", "c")]
+
+
+def test_a_row_that_has_the_names_is_a_header(read: Read) -> None:
+    """All else in the file is words, so nothing else tells."""
+    content = "kind,citing,cited\npaper,a,b\n"
+    assert pairs(read(content, source="citing", target="cited")) == [("a", "b")]
+    assert pairs(read(content)) == [("kind", "citing"), ("paper", "a")]
+
+
+def test_words_above_numbers_behind_the_keys_are_a_header(read: Read) -> None:
+    assert pairs(read("citing,cited,stars\na,b,1\n")) == [("a", "b")]
+    for first in ("nan", "NA", "", "?"):  # a value that is missing
+        assert pairs(read(f"a,b,{first}\nc,d,1\n", "a.csv")) == [("a", "b"), ("c", "d")]
+
+
+def test_columns_of_keys_that_cannot_be_read_are_named(read: Read) -> None:
+    content = "id,citing,cited\n0,a,b\n"
+    header = "the file has the columns id, citing, cited"
+
+    def message(source: object, target: object, text: str = content, name: str = "a.csv") -> str:
+        return refusal(read, text, name, source=source, target=target)
+
+    missing = "a.csv: there is no column 'sited' for the target"
+    assert message("citing", "sited") == f"{missing}; {header}"
+    number = "a.csv: there is no column 4 for the target; the file has 3"
+    assert message(2, 4) == number
+    assert message("cited", None) == (
+        "a.csv: the source is column 'cited', but no column is given for the target"
+    )
+    assert message(None, 3) == (
+        "a.csv: the target is column 3, but no column is given for the source"
+    )
+    twice = "a.csv: column 3 is given for both the source and the target"
+    assert message("cited", 3) == twice
+    for name, text, what in (
+        ("a.txt", "0 + 1 2\n0 + 2 3\n", "a list of events"),
+        ("a.mtx", BANNER + "2 2 1\n1 1\n", "a Matrix Market file"),
+        ("a.gr.bin", "01234567", "a .gr.bin file"),
+        ("a.links.bin", "01234567", "a .links.bin file"),
+    ):
+        expected = f"{name}: there is no column 'x' for the source in {what}"
+        assert message("x", "y", text, name) == expected
+
+
 def test_rows_of_a_slice_are_not_copied(read: Read) -> None:
     edges = read("0 1 9\n2 2 8\n1 3 7\n2 4 6\n", time=3)
     part, same = edges.rows(slice(1, 3)), edges.rows(np.array([1, 2]))

@@ -232,6 +232,17 @@ def test_pieces_have_the_weights_of_the_file(tmp_path: Path, name: str) -> None:
     assert pa.concat_arrays([piece.targets for piece in pieces]).equals(whole.targets)
 
 
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_pieces_have_the_keys_of_the_columns_that_are_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    WEIGHTED[name](path)
+    wanted = WantedColumns(source="target", target="source")
+    pieces = list(read_edge_pieces(path, name != "words.csv", wanted))
+    whole = read_edge_list(path)
+    assert pa.concat_arrays([piece.sources for piece in pieces]).equals(whole.targets)
+    assert pa.concat_arrays([piece.targets for piece in pieces]).equals(whole.sources)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -20,7 +20,6 @@ from liverank_service.cli.commands.options import (
     grouped,
     read_edges,
     starting,
-    wanted_columns,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -107,13 +106,12 @@ def analyse(
     check_source(programs, given)
     how = programs, given, Options(directed=directed), place.backend
     if place.memory is None:
-        edges = read_edges(source.file, weights=source.weights)
+        edges = read_edges(source.file, source.wanted())
         with display.working("analysing"):
             found = analyse_edges(edges, source.file.name, *how)
     else:
-        wanted = wanted_columns(weights=source.weights)
         with display.working("analysing"):
-            found = analyse_file(source.file, wanted, place.memory, place.scratch, *how)
+            found = analyse_file(source.file, source.wanted(), place.memory, place.scratch, *how)
     left_out = {"duplicates": found.duplicates, "superseded": found.superseded}
     display.notice_left_out(found.unused_columns, **left_out)
     if output.write(found.answers[0].table):

@@ -29,7 +29,6 @@ from liverank_service.cli.commands.options import (
     read_edges,
     send_batches,
     starting,
-    wanted_columns,
     weights_of,
 )
 
@@ -137,7 +136,7 @@ def replay(
     with starting():
         from liverank_service.cli import ingest
 
-    edges, graph = read_edges(stream.file, stream.time_column, stream.weights), server.graph
+    edges, graph = read_edges(stream.file, stream.wanted(stream.time_column)), server.graph
     display.notice_left_out(edges.unread)
     with display.working("planning batches"):
         plan = ingest.plan_replay(edges, stream.batch_size, stream.batches)
@@ -252,9 +251,8 @@ def rank(
     else:
         if source.time is not None:
             raise CommandError("--half-life cannot be used with --memory")
-        wanted = wanted_columns(weights=source.weights)
         with display.working("ranking"):
-            where = (wanted, place.memory, place.scratch)
+            where = (source.wanted(), place.memory, place.scratch)
             ranking = rank_file(source.file, *where, *how, places, seeds)
     left_out = {"duplicates": ranking.duplicates, "superseded": ranking.superseded}
     display.notice_left_out(ranking.unused_columns, **left_out)

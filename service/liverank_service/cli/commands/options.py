@@ -164,6 +164,27 @@ class EdgesFile:
             help=f"Column of the weights: {_COLUMN}. Default: none.",
         ),
     ] = None
+    source_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help=f"Column of the sources: {_COLUMN}. Default: source, src or from; else the first.",
+        ),
+    ] = None
+    target_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help=f"Column of the targets: {_COLUMN}. Default: target, dst or to; else the second.",
+        ),
+    ] = None
+
+    def wanted(self, time: str | None = None) -> WantedColumns:
+        """time: the column of times"""
+        from liverank_service.formats.edge_list import WantedColumns
+
+        named = (time, self.weights, self.source_column, self.target_column)
+        return WantedColumns(*map(_column, named))
 
 
 @dataclass(frozen=True)
@@ -180,7 +201,7 @@ class TimedFile(EdgesFile):
     ] = None
 
     def read(self) -> EdgeList:
-        return read_edges(self.file, self.time, self.weights)
+        return read_edges(self.file, self.wanted(self.time))
 
 
 @dataclass(frozen=True)
@@ -452,22 +473,15 @@ def client_of(url: str, wait: float | None = None, start_seconds: float | None =
     return PatientClient(url, waiting=tell, connect_seconds=wait or 0.0, **starting)
 
 
-def read_edges(file: Path, time_column: str | None = None, weights: str | None = None) -> EdgeList:
+def read_edges(file: Path, wanted: WantedColumns) -> EdgeList:
     from liverank_service.cli.display import working
     from liverank_service.formats.edge_files import read_edge_list
 
     with working(f"reading {file.name}"):
-        edges = read_edge_list(file, wanted_columns(time_column, weights))
-    if time_column is not None and edges.times is None:
+        edges = read_edge_list(file, wanted)
+    if wanted.time is not None and edges.times is None:
         raise CommandError(f"{file}: a file of this format has no column of times")
     return edges
-
-
-def wanted_columns(time: str | None = None, weights: str | None = None) -> WantedColumns:
-    """The columns that are named on the command line."""
-    from liverank_service.formats.edge_list import WantedColumns
-
-    return WantedColumns(_column(time), _column(weights))
 
 
 def _column(given: str | None) -> str | int | None:
