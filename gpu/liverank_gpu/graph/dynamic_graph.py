@@ -330,7 +330,7 @@ class DynamicGraph(RankedGraph):
         vertices    of the graph after the batch
         """
         needed = self.decay.bytes_needed(self, vertices) if self.decay else 0
-        vertex_bytes = 2 * VERTEX_BYTES + self._loop.itemsize + self._degree.itemsize
+        vertex_bytes: int = 2 * VERTEX_BYTES + self._loop.itemsize + self._degree.itemsize
         needed += vertex_bytes * max(0, vertices - len(self._loop)) * 5 // 4
         arcs, weighted = self._arcs_of(operations), self.weighted
         bytes_of_slot = slot_bytes(weighted)
