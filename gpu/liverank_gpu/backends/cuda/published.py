@@ -135,7 +135,7 @@ class CudaPublished(OnDevice):
         own["part_sums"], own["arrived"] = xp.empty(parts), xp.zeros(parts, np.int32)
         own["joined"] = xp.zeros(vertices, np.int32)
         blocks = self._launch.resident_blocks(_LISTED_LANES * vertices)
-        self._launch.run("listed", "iterate_listed", blocks, do, **own)
+        self._launch.run("published", "iterate_listed", blocks, do, **own)
         seen = self._device.to_host(counts)[: len(cu.PUBLISHED_COUNTS)].tolist()
         return dict(zip(cu.PUBLISHED_COUNTS, seen, strict=True))
 

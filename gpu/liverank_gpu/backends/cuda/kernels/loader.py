@@ -101,7 +101,7 @@ RANGE_ITEMS = 16
 """Ids that a thread of `keys_of_range` takes."""
 
 LONG_ROW = 2048
-"""A longer row of listed.cu is divided into parts of this many entries."""
+"""A longer row of `iterate_listed` is divided into parts of this many entries."""
 
 # ---- positions in the arrays of counts that kernels write and Python reads ----
 
@@ -147,8 +147,8 @@ PUBLISHED_COUNTS = (
 """What published.cu counts, by position in a uint64 array; the first two are bits of a float64."""
 
 LISTED_COUNTS = {"SHORT": 5, "MIDDLE": 6, "PARTS": 7, "ITEMS": 8, "SIZE": 9}
-"""Positions in the counts of an iteration of listed.cu, behind the first five of published.cu: its
-list's short and middle rows, parts of long rows, and chunks of out-lists.
+"""Positions in the counts of an iteration of `iterate_listed`, behind the first five of
+PUBLISHED_COUNTS: short and middle rows of its list, parts of long rows, and chunks of out-lists.
 """
 
 CORE_COUNTS = {"REMAINING": 0, "QUEUED": 3, "LEAST": 6, "SIZE": 9}

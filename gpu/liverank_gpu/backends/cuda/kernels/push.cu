@@ -9,7 +9,7 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), since they synchronise within a round. A list is divided
 // into items of EDGE_CHUNK edges, and the items evenly among warps.
 // Traffic: per edge 4 bytes of neighbour id (and 4 of weight if WEIGHTED), streamed, and one atomic addition to a random r.
-#include "push.cuh"
+#include "work_lists.cuh"
 
 // liverank_gpu.operations.residual.PushLimits
 struct PushLimits {

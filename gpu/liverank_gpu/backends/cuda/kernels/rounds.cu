@@ -9,7 +9,7 @@
 // Launch: BLOCK threads a block, all blocks resident (cooperative), grid-stride loops over lists.
 // Traffic: that of push.cu; a column that is sent takes a sector of its sum and its mark, and 16 bytes of a message, as often
 // written as read.
-#include "push.cuh"
+#include "work_lists.cuh"
 
 // liverank_gpu.operations.residual.Outbox, without its sums. Messages are `words` apart.
 struct Messages {
