@@ -330,7 +330,7 @@ int64 lower_cores(
 }
 KERNEL("lower_cores", lower_cores);
 
-// The set X of liverank_gpu.programs.cores. Vertices are examined in the order of bounds and places, and those that follow a
+// The set X of liverank_gpu.programs.continued. Vertices are examined in the order of bounds and places, and those that follow a
 // candidate. One is a candidate if more neighbours than its bound have a higher one, or the same one and follow or are
 // candidates; it is one no longer when so many of them have turned out to be none.
 //

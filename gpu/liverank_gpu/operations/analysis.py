@@ -151,8 +151,8 @@ class TooMuch(Exception):
 
 @dataclass(slots=True, eq=False)
 class CoreCandidates(Operation[tuple[Array, Array]]):
-    """Some vertices that include the set X of liverank_gpu.programs.cores, and are part of C; and
-    the suspects of which more neighbours than their bounds have higher ones, or the same and
+    """Some vertices that include the set X of liverank_gpu.programs.continued, and are part of C;
+    and the suspects of which more neighbours than their bounds have higher ones, or the same and
     follow. int32[…] each. Raises TooMuch.
 
     bounds    int32[n]

@@ -62,8 +62,8 @@ from liverank_gpu.programs.algorithms import (
     DnGraphs,
     EdgeValues,
 )
+from liverank_gpu.programs.continued import Earlier, EdgeTriangles, VertexTriangles
 from liverank_gpu.programs.dn_graphs import BYTES_AT_ONCE, dn_graph_edges, dn_graph_labels
-from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
 
 VOTE_BYTES = 96
 """For each slot of a window, at most: votes, their runs, and the order of these. Half of it on

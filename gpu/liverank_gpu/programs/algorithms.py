@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from liverank_gpu.graph.packed_csr import distinct
 from liverank_gpu.operations.analysis import NearRows, TooMuch
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Run
@@ -25,11 +26,12 @@ from liverank_gpu.operations.programs import (
     VertexProgram,
     parameter_values,
 )
-from liverank_gpu.programs.cores import CoreOrder
-from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
-from liverank_gpu.programs.keys import distinct
-from liverank_gpu.programs.triangles import (
+from liverank_gpu.programs.continued import (
+    CoreOrder,
+    Earlier,
+    EdgeTriangles,
     TrussContinuation,
+    VertexTriangles,
     continued_edge_triangles,
     continued_vertex_triangles,
 )

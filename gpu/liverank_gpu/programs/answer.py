@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
+from liverank_gpu.graph.packed_csr import distinct, edge_keys
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import Mode, SupportsAny, VertexProgram
 from liverank_gpu.programs.algorithms import Algorithm, Computed, EdgeValues
-from liverank_gpu.programs.earlier import Earlier
-from liverank_gpu.programs.keys import distinct, edge_keys
+from liverank_gpu.programs.continued import Earlier
 
 _APART = 64
 """Arrays of sources, or of edges, that are kept before they are merged."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.packed_csr import ends_and_slots
+from liverank_gpu.graph.packed_csr import distinct, ends_and_slots
 from liverank_gpu.graph.reading import SharedGraph, copied_bytes, detach
 from liverank_gpu.graph.vertices import VertexIds
 from liverank_gpu.operations.device import Array
@@ -47,7 +47,6 @@ from liverank_gpu.programs.algorithms import (
     Parts,
 )
 from liverank_gpu.programs.answer import Answer, Receipt, Since
-from liverank_gpu.programs.keys import distinct
 from liverank_gpu.programs.pulling import Together, run_pulling
 from liverank_gpu.programs.saved import SavedRun, fingerprint_parts, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.packed_csr import ends_and_slots
+from liverank_gpu.graph.packed_csr import edge_keys, ends_and_slots
 from liverank_gpu.graph.reading import SharedGraph
 from liverank_gpu.native.in_numpy import GOLDEN_GAMMA, mixed
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import Mode, ProgramState, VertexProgram
-from liverank_gpu.programs.keys import edge_keys
 from liverank_gpu.programs.views import ids_by_position
 
 _FORMAT = 1

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
-from liverank_gpu.graph.packed_csr import entries_of
+from liverank_gpu.graph.packed_csr import distinct, entries_of
 from liverank_gpu.operations.analysis import (
     CoreNumbers,
     CountBetween,
@@ -27,10 +27,14 @@ from liverank_gpu.operations.csr import Csr, GraphView
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.programs import ProgramGraph, VertexProgram
 from liverank_gpu.programs.algorithms import DnGraphs
-from liverank_gpu.programs.cores import CoreOrder, continued_cores
+from liverank_gpu.programs.continued import (
+    CoreOrder,
+    Earlier,
+    EdgeTriangles,
+    VertexTriangles,
+    continued_cores,
+)
 from liverank_gpu.programs.dn_graphs import dn_graph_edges, dn_graph_labels
-from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
-from liverank_gpu.programs.keys import distinct
 from liverank_gpu.programs.pulling import ONE_BLOCK, grouped
 
 

@@ -1,39 +1,7 @@
-"""Triangles and trussness after batches, from those before them.
+"""Answers of algorithms after batches, from those before them: core numbers, triangles, trussness.
 
-A triangle of which no edge has changed stays. Each other one, of the graph now or before, is found
-at its first changed edge, among the common neighbours of its ends. If changed edges of it are new
-and others gone it never was. So counts by vertex and by edge follow.
-
-*Supported* bounds b have, at each edge e, b(e) triangles with bounds of at least b(e) on both other
-edges. Where two bounds are supported, so are the larger ones at each edge; the largest of all are λ
-(see liverank_gpu.programs.algorithms). A bound that is not supported falls to the highest that is
-(algorithm 1 of Zhang's thesis). What begins at or above supported bounds never falls below them, so
-it ends at the largest supported bounds that are at most those it began with. After a batch:
-
-1. Bounds begin as λ before the batch, of new edges as the number of their triangles, and fall until
-   they are supported.
-2. X is the largest set of which all bounds may rise by one and are supported then. It rises.
-3. Step 2 is repeated until X is empty. No bound is then too low. Else take the edges with the least
-   of the too low bounds, c. Each is in c + 1 triangles with λ > c on both other edges, and these
-   have bounds > c or are taken too. So all that are taken could rise.
-
-X is found among candidates. Whatever the places of edges in an order, e *counts* a triangle if each
-of its other edges has a higher bound, or the same and no earlier place. C is the smallest set with:
-e is in C if it has more than b(e) triangles that it counts, or would if edges of C with the same
-bound counted whatever their place. X is part of C: of the edges of X that are not in C, the first
-would count all triangles that support it. If no edge counts more triangles than its bound, C is
-empty, so the search begins at edges that may: *suspects*. Places are the numbers of falls, and
-bounds fall one after the other, or many at once that see those before and get one number. So an
-edge that falls to b counts b triangles at most: their other edges had higher bounds when it fell.
-One that never falls has no more triangles than its bound. This stays so:
-
-- edges that fall in step 1 get the next numbers, and so do edges of C that are not in X, which rise
-  and fall back: behind all others with their bounds, which counted them as higher ones, or in C
-- edges of X get a place before all others, which do not count them then; they are suspects
-- suspects in the beginning are the edges of new triangles
-
-With places instead of lists this is the order-based algorithm of Zhang and Yu, "Unboundedness and
-efficiency of truss maintenance in evolving graphs" (SIGMOD 2019), for a batch at a time.
+Core numbers and trussness begin at bounds that batches leave *supported*, and rise from there. What
+may rise is found among candidates, in an order that is kept beside the values.
 """
 
 from __future__ import annotations
@@ -43,17 +11,237 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from liverank_gpu.operations.analysis import NearRows
+from liverank_gpu.graph.packed_csr import distinct, find, items_of
+from liverank_gpu.operations.analysis import CoreCandidates, LowerCores, NearRows, TooMuch
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array
-from liverank_gpu.programs.earlier import Earlier, EdgeTriangles, VertexTriangles
-from liverank_gpu.programs.keys import distinct, find, items_of
+
+
+class Earlier(NamedTuple):
+    """Edges have no direction; ends are positions.
+
+    values  of the vertices that there were, by position, or of the edges
+    edges   see Answer.edges, on the device; None if values are of vertices
+    kept    what the algorithm keeps beside its values: Computed.kept
+    ends    integer[2, k]: the lower and the higher end of each edge of which arcs are new or gone,
+            in ascending order
+    more    int64[k], not 0: how many more arcs of each there are, of both directions
+    """
+
+    values: Array
+    edges: tuple[Array, Array] | None
+    kept: Any
+    ends: Array
+    more: Array
+
+    @property
+    def added(self) -> Array:
+        """integer[2, a], the ends of edges that are new: all of them, and maybe others."""
+        return self.ends[:, self.more > 0]
+
+    @property
+    def removed(self) -> Array:
+        """integer[2, r], the ends of edges that are gone, likewise."""
+        return self.ends[:, self.more < 0]
+
+
+# ---- core numbers ----
+#
+# *Supported* bounds b have, at each vertex v, b(v) neighbours of bounds of at least b(v). They are
+# at most the core numbers, which are the largest supported ones. Three steps, after a batch:
+#
+# 1. The old core numbers fall until they are supported without the edges that are gone.
+# 2. X is the largest set of which all bounds may rise by one and are supported then. It rises.
+# 3. Step 2 is repeated until X is empty. No bound is then too low: of the vertices of too low
+#    bounds, those whose bound is least could rise.
+#
+# X is found among candidates. Whatever the order of vertices, C is the smallest set with: v is in C
+# if more than b(v) neighbours have a higher bound, or the same bound and follow v or are in C. X is
+# part of C: the neighbours that support the first vertex of X that is not in C would all be
+# counted. In the order in which vertices left when the core numbers were computed, none has more
+# than b(v) neighbours that are counted without C. So the search begins at vertices that may have
+# more since: *suspects*, which are the ends of new edges, vertices whose bounds have changed, and
+# neighbours that count those that rose. With exact orders this is the order-based algorithm of
+# Zhang, Yu, Zhang and Qin, "A fast order-based approach for core maintenance" (ICDE 2017); here an
+# order stays as it was, and what it misses are more suspects.
+
+
+class CoreOrder(NamedTuple):
+    """What core numbers are continued with.
+
+    places    int32[n], of each vertex in the order
+    suspects  int32[k], ascending
+    """
+
+    places: Array
+    suspects: Array
+
+
+class CoreContinuation:
+    """One run that continues.
+
+    bounds  int32[n], in the end the core numbers
+    """
+
+    def __init__(self, backend: Backend, near: NearRows, earlier: Earlier) -> None:
+        self._backend, self._near = backend, near
+        xp, known = backend.xp, len(earlier.values)
+        vertices = len(near.outgoing.row_lengths)
+        self.bounds: Array = xp.zeros(vertices, np.int32)
+        self.bounds[:known] = earlier.values
+        self._places = xp.arange(vertices, dtype=np.int32)
+        self._places[:known] = earlier.kept.places
+        self._flags = xp.zeros(vertices, bool)
+        self._earlier = earlier
+
+    def run(self) -> CoreOrder:
+        """Raises TooMuch."""
+        earlier = self._earlier
+        suspects = self._marked(earlier.kept.suspects, *earlier.added)
+        before = self.bounds.copy()
+        self._lower(self._marked(*earlier.removed))
+        fallen = self._backend.xp.flatnonzero(self.bounds < before)
+        suspects = self._marked(suspects, fallen)
+        while len(suspects):
+            candidates, suspects = self._backend.run(
+                CoreCandidates(self._near, self.bounds, self._places, suspects)
+            )
+            self.bounds[candidates] += 1
+            before = self.bounds[candidates]
+            self._lower(candidates)
+            risen = candidates[self.bounds[candidates] == before]
+            if len(risen) == 0:
+                break
+            suspects = self._marked(suspects, risen, self._counting(risen))
+        return CoreOrder(self._places, suspects)
+
+    def _marked(self, *vertices: Array) -> Array:
+        """int32[k]: these vertices in ascending order, each once."""
+        for each in vertices:
+            self._flags[each] = True
+        found = self._backend.xp.flatnonzero(self._flags).astype(np.int32)
+        self._flags[found] = False
+        return found
+
+    def _lower(self, active: Array) -> None:
+        """Lowers bounds until all are supported, if those of other vertices are."""
+        xp, bounds = self._backend.xp, self.bounds
+        ignored = xp.zeros(1, np.int32)
+        while len(active):
+            lists, before = self._near.lists(active), bounds[active]
+            rows = self._backend.frontier.rows_of(active, lists.row_lengths)
+            if not self._backend.run(LowerCores(lists, rows, bounds, ignored, 31, 1)):
+                return
+            fell = bounds[active] < before
+            fallen, before = active[fell], before[fell]
+            places, neighbours = self._near.of(fallen)
+            others = bounds[neighbours]
+            supported = (others > bounds[fallen][places]) & (others <= before[places])
+            active = self._marked(neighbours[supported])
+
+    def _counting(self, risen: Array) -> Array:
+        """integer[…]: neighbours of vertices that rose which may count these now, and did not."""
+        bounds, order = self.bounds, self._places
+        places, neighbours = self._near.of(risen)
+        more = bounds[neighbours] - bounds[risen][places]
+        follows = order[risen][places] > order[neighbours]
+        return neighbours[((more == 0) & follows) | ((more == -1) & ~follows)]
+
+
+def continued_cores(
+    backend: Backend, near: NearRows, earlier: Earlier
+) -> tuple[Array, CoreOrder] | None:
+    """The core numbers, int32[n], and what a later run continues with. None if that would read more
+    than the most entries.
+    """
+    run = CoreContinuation(backend, near, earlier)
+    try:
+        order = run.run()
+    except TooMuch:
+        return None
+    return run.bounds, order
+
+
+# ---- triangles and trussness ----
+#
+# A triangle of which no edge has changed stays. Each other one, of the graph now or before, is
+# found at its first changed edge, among the common neighbours of its ends. If changed edges of it
+# are new and others gone it never was. So counts by vertex and by edge follow.
+#
+# *Supported* bounds b have, at each edge e, b(e) triangles with bounds of at least b(e) on both
+# other edges. Where two bounds are supported, so are the larger ones at each edge; the largest of
+# all are λ (see liverank_gpu.programs.algorithms). A bound that is not supported falls to the
+# highest that is (algorithm 1 of Zhang's thesis). What begins at or above supported bounds never
+# falls below them, so it ends at the largest supported bounds that are at most those it began with.
+# After a batch:
+#
+# 1. Bounds begin as λ before the batch, of new edges as the number of their triangles, and fall
+#    until they are supported.
+# 2. X is the largest set of which all bounds may rise by one and are supported then. It rises.
+# 3. Step 2 is repeated until X is empty. No bound is then too low. Else take the edges with the
+#    least of the too low bounds, c. Each is in c + 1 triangles with λ > c on both other edges, and
+#    these have bounds > c or are taken too. So all that are taken could rise.
+#
+# X is found among candidates. Whatever the places of edges in an order, e *counts* a triangle if
+# each of its other edges has a higher bound, or the same and no earlier place. C is the smallest
+# set with: e is in C if it has more than b(e) triangles that it counts, or would if edges of C with
+# the same bound counted whatever their place. X is part of C: of the edges of X that are not in C,
+# the first would count all triangles that support it. If no edge counts more triangles than its
+# bound, C is empty, so the search begins at edges that may: *suspects*. Places are the numbers of
+# falls, and bounds fall one after the other, or many at once that see those before and get one
+# number. So an edge that falls to b counts b triangles at most: their other edges had higher bounds
+# when it fell. One that never falls has no more triangles than its bound. This stays so:
+#
+# - edges that fall in step 1 get the next numbers, and so do edges of C that are not in X, which
+#   rise and fall back: behind all others with their bounds, which counted them as higher ones, or
+#   in C
+# - edges of X get a place before all others, which do not count them then; they are suspects
+# - suspects in the beginning are the edges of new triangles
+#
+# With places instead of lists this is the order-based algorithm of Zhang and Yu, "Unboundedness and
+# efficiency of truss maintenance in evolving graphs" (SIGMOD 2019), for a batch at a time.
 
 _PART_LISTED, _ENTRY_BYTES = 2, 96
 """To begin again lists at least λ triangles for each edge. To continue, at most one part in so many
 is read besides what others may read, if there is memory for it: so many bytes for each entry.
 """
+
+
+class VertexTriangles(NamedTuple):
+    """The triangles of each vertex.
+
+    counts  int64[n], by row
+    degree  integer[n], neighbours, by row
+    rows    integer[n], the row of each position, or all in order
+    edges   read
+    passes  over the graph
+    """
+
+    counts: Array
+    degree: Array
+    rows: Array | slice
+    edges: int
+    passes: int
+
+
+class EdgeTriangles(NamedTuple):
+    """The triangles of each edge.
+
+    counts   int32[m]
+    ends     see Answer.edges
+    total    of all edges
+    largest  of an edge
+    passes   over the edges
+    edges    read
+    """
+
+    counts: Array
+    ends: tuple[Array, Array]
+    total: int
+    largest: int
+    passes: int
+    edges: int
 
 
 class Changed(NamedTuple):
