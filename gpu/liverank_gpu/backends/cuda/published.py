@@ -173,9 +173,7 @@ class CudaForwardPush(OnDevice):
     @runs
     def _detect(self, do: op.DetectListed) -> op.WorkList:
         counts = self._counts()
-        self._launch.run(
-            "forward_push", "detect", grid_blocks(do.graph.vertices), do, counts=counts
-        )
+        self._launch.run("published", "detect", grid_blocks(do.graph.vertices), do, counts=counts)
         return self._read(counts)
 
     @runs
@@ -209,13 +207,13 @@ class CudaForwardPush(OnDevice):
         kernel = f"push<{str(threshold is not None).lower()}>"
         blocks = balanced_blocks(do.work_list.edges + most_items)
         own = {"items": items, "threshold": threshold or 0.0, "counts": counts}
-        self._launch.run("forward_push", kernel, blocks, do, **own)
+        self._launch.run("published", kernel, blocks, do, **own)
         return counts
 
     def _take(self, do: op.TakeListed, items: Array | None, counts: Array) -> None:
         listed = do.work_list.vertices
         own = {"listed": listed, "items": items, "counts": counts}
-        self._launch.run("forward_push", "take", grid_blocks(listed), do, **own)
+        self._launch.run("published", "take", grid_blocks(listed), do, **own)
 
     def _counts(self) -> Array:
         return self._xp.zeros(3, np.uint64)
@@ -224,4 +222,4 @@ class CudaForwardPush(OnDevice):
         return op.WorkList(*self._device.to_host(counts)[:2].tolist())
 
     def _start(self, kernel: str, blocks: int, graph: GraphView, *arguments: Any) -> None:
-        self._launch("forward_push", kernel, blocks, *arguments, weighted=graph.weighted)
+        self._launch("published", kernel, blocks, *arguments, weighted=graph.weighted)
