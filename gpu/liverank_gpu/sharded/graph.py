@@ -78,8 +78,7 @@ from liverank_gpu.sharded.loading import (
 )
 from liverank_gpu.sharded.operations import ShardedMultivector, ShardRun, shard_costs
 from liverank_gpu.sharded.programs import ShardPrograms
-from liverank_gpu.sharded.published import ShardedSets
-from liverank_gpu.sharded.residual import ShardedResidual
+from liverank_gpu.sharded.residual import ShardedResidual, ShardedSets
 from liverank_gpu.types import Change, EdgeBatch, Options
 
 # Which insertion of a batch makes a sum of weights exceed float32, if the batch is in slices.

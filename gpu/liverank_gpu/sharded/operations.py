@@ -159,7 +159,7 @@ def shard_costs(local: Costs, shards: int) -> Costs:
             block_sweep=queries.block_sweep + _EXCHANGES * exchange,
         ),
         round_overhead=_ROUND_EXCHANGES * exchange,
-        sparse_part=0,  # affected sets are kept as flags (liverank_gpu.sharded.published)
+        sparse_part=0,  # affected sets are kept as flags (liverank_gpu.sharded.residual)
     )
 
 
