@@ -70,9 +70,6 @@ class ProgramLimits(NamedTuple):
 
 UNLIMITED = ProgramLimits()
 
-RESUMED = "the state of this program with these parameters and mode, no after"
-"""What `resume` of Programs.begin has to be."""
-
 
 class Work(NamedTuple):
     """What a run is of.
@@ -391,14 +388,13 @@ class Programs:
         order: Order = None,
     ) -> Answer:
         """Runs a program to its end: see `begin`, which raises the same errors."""
-        with self._graph.backend.device.detecting_loss():
-            running = self._begun(program, after, mode, given or {}, order, 0)
-            try:
-                while not running.done:
-                    running.step(inf)
-                return running.answer()
-            finally:
-                self.close(running)
+        running = self.begin(program, after, mode, given, order, alone=True)
+        try:
+            while not running.done:
+                running.step(inf)
+            return running.answer()
+        finally:
+            self.close(running)
 
     def begin(
         self,
@@ -409,6 +405,8 @@ class Programs:
         order: Order = None,
         resume: SavedRun | None = None,
         limits: ProgramLimits = UNLIMITED,
+        *,
+        alone: bool = False,
     ) -> ProgramRun:
         """Begins to run a program on the graph as it is now, to be closed. Batches may come between
         its steps, as long as there is memory for a copy of the graph.
@@ -428,13 +426,36 @@ class Programs:
         resume   the state of a run of the same vertex program, parameters and mode on a graph with
                  these edges, in this process or another: it goes on from there
         limits   of this run: OutOfMemory if it may need more memory
+        alone    no batch comes before it is closed: there need be no memory for a copy
 
         Raises InvalidValue, UnknownVertex for the source, OutOfMemory.
         """
-        with self._graph.backend.device.detecting_loss():
-            copied = copied_bytes(self._graph)
-            options = (given or {}, order, copied, limits, resume)
-            return self._begun(program, after, mode, *options)
+        program, parameters, by_mode = self._resolved(program, after, mode, given or {}, resume)
+        graph, of_vertex, of_edge = self._graph, _VERTEX_BYTES, _EDGE_BYTES
+        with graph.backend.device.detecting_loss():
+            copied = 0 if alone else copied_bytes(graph)
+            purpose = "a program and a copy of the graph" if copied else "a program"
+            # those that are here
+            edges = (
+                max(graph.outgoing.packed, graph.incoming.packed) if graph.divided else graph.arcs
+            )
+            if isinstance(program, VertexProgram):
+                of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
+                of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
+            needed = of_vertex * graph.columns + of_edge * edges + copied
+            if needed > limits.memory:
+                raise OutOfMemory(f"{purpose} with a limit of memory", needed, int(limits.memory))
+            graph.backend.device.require(purpose, needed)
+            kept = (self._timer, self._answers, limits.supersteps)
+            work = Work(SharedGraph(graph), program, parameters, order, by_mode, *kept)
+            continued = (
+                (isinstance(program, VertexProgram) or program.continues)
+                and after is not None
+                and self._continues(program, parameters, after)
+            )
+            running = ProgramRun(work, after if continued else None, resume)
+        self._running.append(running)
+        return running
 
     def close(self, running: ProgramRun) -> None:
         """Ends it, done or not, and takes its arrays back."""
@@ -442,68 +463,28 @@ class Programs:
             self._running.remove(running)
         running.close()
 
-    def _begun(
+    @property
+    def _ids(self) -> VertexIds:
+        """Which ids are vertices."""
+        return self._graph.ids
+
+    def _resolved(
         self,
         program: AnyProgram,
         after: Answer | None,
         mode: str,
         given: Mapping[str, float],
-        order: Order,
-        copied: int,
-        limits: ProgramLimits = UNLIMITED,
-        resume: SavedRun | None = None,
-    ) -> ProgramRun:
-        """copied: bytes of a copy of the graph, if one may be needed"""
-        program, parameters, by_mode = self._resolved(program, mode, given)
-        if resume is not None:
-            named = (resume.program, resume.parameters, resume.mode)
-            digest = program.digest if isinstance(program, VertexProgram) else None
-            if named != (digest, parameters, by_mode) or after is not None:
-                raise InvalidValue("resume", resume.parameters, RESUMED)
-        purpose = "a program and a copy of the graph" if copied else "a program"
-        graph, of_vertex, of_edge = self._graph, _VERTEX_BYTES, _EDGE_BYTES
-        # those that are here
-        edges = max(graph.outgoing.packed, graph.incoming.packed) if graph.divided else graph.arcs
-        if isinstance(program, VertexProgram):
-            of_vertex += 3 * program.values.dtype.itemsize if program.pulls else 0
-            of_edge = 0 if program.edges is None else 2 * program.edges.dtype.itemsize + 32
-        needed = of_vertex * graph.columns + of_edge * edges + copied
-        if needed > limits.memory:
-            raise OutOfMemory(f"{purpose} with a limit of memory", needed, int(limits.memory))
-        self._graph.backend.device.require(purpose, needed)
-        shared = SharedGraph(self._graph)
-        kept = (self._timer, self._answers, limits.supersteps)
-        work = Work(shared, program, parameters, order, by_mode, *kept)
-        continued = (
-            (isinstance(program, VertexProgram) or program.continues)
-            and after is not None
-            and self._continues(program, parameters, after)
-        )
-        running = ProgramRun(work, after if continued else None, resume)
-        self._running.append(running)
-        return running
-
-    def _resolved(
-        self, program: AnyProgram, mode: str, given: Mapping[str, float]
+        resume: SavedRun | None,
     ) -> tuple[VertexProgram | Algorithm, dict[str, float], Mode]:
-        """The program, all of its parameters, and the mode. Raises InvalidValue, UnknownVertex."""
+        """The program, all of its parameters, and the mode. Raises InvalidValue for what cannot be
+        run, UnknownVertex.
+        """
         if isinstance(program, str) and program in PROGRAMS:
             program = PROGRAMS[program]
         if not isinstance(program, VertexProgram | Algorithm):
             known = ", ".join(PROGRAMS)
             raise InvalidValue("program", program, f"a VertexProgram, or one of {known}")
         parameters = program.parameter_values(given)
-        return program, parameters, self._checked(program, mode, parameters)
-
-    @property
-    def _ids(self) -> VertexIds:
-        """Which ids are vertices."""
-        return self._graph.ids
-
-    def _checked(
-        self, program: VertexProgram | Algorithm, mode: str, parameters: Mapping[str, float]
-    ) -> Mode:
-        """The mode. Raises InvalidValue for what cannot be run."""
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, "'synchronous' or 'asynchronous'")
         if mode == "asynchronous" and not may_be_asynchronous(program):
@@ -514,7 +495,13 @@ class Programs:
         source = parameters.get("source")
         if source is not None and len(self._ids.vertices_among(np.array([source]))) == 0:
             raise UnknownVertex("source", source, "the id of a vertex")
-        return "asynchronous" if mode == "asynchronous" else "synchronous"
+        if resume is not None:
+            of_run = (resume.program, resume.parameters, resume.mode)
+            digest = program.digest if isinstance(program, VertexProgram) else None
+            if of_run != (digest, parameters, mode) or after is not None:
+                requirement = "the state of this program with these parameters and mode, no after"
+                raise InvalidValue("resume", resume.parameters, requirement)
+        return program, parameters, "asynchronous" if mode == "asynchronous" else "synchronous"
 
     def _continues(
         self, program: VertexProgram | Algorithm, parameters: Mapping[str, float], after: Answer

@@ -37,7 +37,6 @@ from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.pulling import Together, run_pulling
 from liverank_gpu.programs.running import (
     PROGRAMS,
-    RESUMED,
     UNLIMITED,
     AnyProgram,
     ProgramLimits,
@@ -256,26 +255,26 @@ class ShardedPrograms(Programs):
     def _ids(self) -> VertexIds:
         return self._known_ids()
 
-    def _begun(
+    def begin(
         self,
         program: AnyProgram,
-        after: Answer | None,
-        mode: str,
-        given: Mapping[str, float],
-        order: Order,
-        copied: int,  # noqa: ARG002
-        limits: ProgramLimits = UNLIMITED,
+        after: Answer | None = None,
+        mode: str = "synchronous",
+        given: Mapping[str, float] | None = None,
+        order: Order = None,
         resume: SavedRun | None = None,
+        limits: ProgramLimits = UNLIMITED,
+        *,
+        alone: bool = False,  # noqa: ARG002
     ) -> ShardedRun:
-        program, parameters, by_mode = self._resolved(program, mode, given)
+        """See Programs.begin. Raises ShardLost too."""
+        program, parameters, by_mode = self._resolved(program, after, mode, given or {}, resume)
         if isinstance(program, Algorithm) and not program.in_shards:
             raise InvalidValue("program", program.name, f"{_IN_SHARDS} on a graph in shards")
         if by_mode == "asynchronous":
             raise InvalidValue("mode", mode, "'synchronous' on a graph in shards")
         if after is not None:
             self._continues(program, parameters, after)
-            if resume is not None:
-                raise InvalidValue("resume", resume.parameters, RESUMED)
         work = Work(
             SharedGraph(self._graph),
             *(program, parameters, order, by_mode),
