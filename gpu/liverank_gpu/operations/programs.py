@@ -333,7 +333,7 @@ _STEP: dict[str, Number] = {"superstep": "int", "aggregate": "float"}
 _EDGE: dict[str, Number] = {"weight": "float", "share": "float"}
 _ENDS: dict[str, Number] = {"sender": "int", "receiver": "int"}
 
-_ARGUMENTS: dict[str, dict[str, Number]] = {
+ARGUMENTS: dict[str, dict[str, Number]] = {
     "initial": _VERTEX,
     "gather": {**_EDGE, **_ENDS, **_STEP},
     "merge": {},
@@ -371,7 +371,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
 _OF_EDGES = ("gather", "sends", "edge_apply")
 """The functions that may name the value of an edge, ``edge``."""
 
-_RESERVED = {"vertices", *(name for each in _ARGUMENTS.values() for name in each)} | {
+_RESERVED = {"vertices", *(name for each in ARGUMENTS.values() for name in each)} | {
     *(name for each in _VALUES.values() for name in each),
     *("after", "mode", "program", "self", "edge", "resume"),
 }
@@ -527,7 +527,7 @@ class VertexProgram:
                 raise InvalidValue("limits", name, "a parameter of the program")
         self.parameter_values({})  # the defaults are checked as others are
         functions = {}
-        for name in _ARGUMENTS:
+        for name in ARGUMENTS:
             function = getattr(self, name)
             if function is None and name in _OPTIONAL:
                 continue
@@ -541,7 +541,7 @@ class VertexProgram:
                 f"{self.name}.{name}",
                 function,
                 f"user_{name}",
-                {**self.values_of(name), **_ARGUMENTS[name], **given},
+                {**self.values_of(name), **ARGUMENTS[name], **given},
                 self.result_of(name),
             )
             named = set(functions[name].arguments)
@@ -653,10 +653,6 @@ class VertexProgram:
     def reads_weights(self) -> bool:
         """Whether values depend on weights."""
         return bool(self.named & {"weight", "share", "out_degree"})
-
-    def arguments_of(self, function: str) -> dict[str, Number]:
-        """What a function may name that is no value and no parameter."""
-        return _ARGUMENTS[function]
 
     def values_of(self, function: str) -> dict[str, Kind]:
         """The arguments of a function that are values."""
@@ -949,7 +945,7 @@ def _wrapped(program: VertexProgram, name: str) -> str:
     promised, and results the type of values.
     """
     function, values = program.functions[name], program.values_of(name)
-    others = program.arguments_of(name)
+    others = ARGUMENTS[name]
     first, last = [], []
     for each in values:
         if each == "edge":

@@ -49,7 +49,7 @@ class _Functions:
     def _bound(self, name: str) -> Callable[..., Any]:
         """Takes all that the function may name, values first."""
         program, function = self.program, self.program.functions[name]
-        names = [*program.values_of(name), *program.arguments_of(name), *self._constants]
+        names = [*program.values_of(name), *op.ARGUMENTS[name], *self._constants]
         places = [names.index(each) for each in function.arguments]
         python, constants = function.python, tuple(self._constants.values())
 

@@ -267,12 +267,6 @@ def source(unit: str, pages: PageShape = PAGE_SHAPE) -> str:
     return "\n".join([*own, text.of(f"{unit.removesuffix(_WEIGHTED)}.cu")])
 
 
-def text_of(*parts: str) -> str:
-    """The text of headers, for kernels of unweighted graphs that are no part of the engine."""
-    text = _Text(weighted=False)
-    return "\n".join([_constants(weighted=False), *map(text.of, parts)])
-
-
 def program_parts(weighted: bool, kernels_in: str) -> tuple[str, str]:
     """What comes before and after the functions of a vertex program; kernels_in: a file."""
     text = _Text(weighted)
