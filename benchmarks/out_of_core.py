@@ -133,7 +133,7 @@ def window_slots(backend: Backend, packed: PackedEdges, memory: int) -> int:
     """Slots of one buffer within the budget."""
     each = vertex_bytes(backend)
     longest = int(packed.row_lengths.max())
-    return Budget.divide(memory, 0, len(packed.row_lengths), each, longest).window_slots
+    return Budget(memory, len(packed.row_lengths), each, longest).window_slots
 
 
 def figures_of(found: OutOfCoreRanks, slots: int, rate: float) -> dict[str, Any]:

@@ -109,12 +109,14 @@ def sort_bytes(weighted: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How a budget is divided for one graph.
+    """How a budget is divided for one graph. Raises InvalidValue, which names the least budget that
+    works, if it is too small.
 
     memory     the budget, in bytes
     vertices   of the graph
     each       bytes of all arrays over the vertices, for each of them
-    values     bytes of keys and of all these arrays
+    longest    upper bound on the length of an in-list, repeats of edges included
+    reserved   bytes of the caller's own arrays, of keys
     weighted   whether edges have weights
     buffers    how many there are
     temporary  bytes of temporary arrays for each slot of a window
@@ -124,42 +126,16 @@ class Budget:
     memory: int
     vertices: int
     each: int
-    values: int
+    longest: int
+    reserved: int = 0
     weighted: bool = False
     buffers: int = 2
     temporary: int = 0
     least: int = DEFAULT_SIZES.least_stream
 
-    @classmethod
-    def divide(
-        cls,
-        memory: int,
-        reserved: int,
-        vertices: int,
-        each: int,
-        longest: int,
-        weighted: bool = False,
-        temporary: int = 0,
-        least: int = DEFAULT_SIZES.least_stream,
-    ) -> Budget:
-        """reserved  bytes of the caller's own arrays, of keys
-        longest   upper bound on the length of an in-list, repeats of edges included
-        others    see above
-
-        Raises InvalidValue, which names the least budget that works, if it is too small.
-        """
-        values = reserved + vertices * each + workspace_bytes(0)
-        divided = cls(memory, vertices, each, values, weighted, temporary=temporary, least=least)
-        return divided._checked(longest)
-
-    def of_others(self, longest: int, buffers: int) -> Budget:
-        """The same for other edges of these vertices, without weights. Raises InvalidValue."""
-        return replace(self, weighted=False, buffers=buffers)._checked(longest)
-
-    def _checked(self, longest: int) -> Budget:
-        """The same. Raises InvalidValue."""
-        window = self.slot_bytes * (longest + ALIGNMENT)
-        row = max(sort_bytes(self.weighted) * longest, window, self.least)
+    def __post_init__(self) -> None:
+        window = self.slot_bytes * (self.longest + ALIGNMENT)
+        row = max(sort_bytes(self.weighted) * self.longest, window, self.least)
         if self.streamed < row:
             raise InvalidValue(
                 "memory",
@@ -167,7 +143,15 @@ class Budget:
                 f"at least {self.values + row:,} bytes: {self.values:,} for {self.vertices:,} "
                 f"vertices and their keys, {row:,} to stream their edges",
             )
-        return self
+
+    def of_others(self, longest: int, buffers: int) -> Budget:
+        """The same for other edges of these vertices, without weights. Raises InvalidValue."""
+        return replace(self, longest=longest, weighted=False, buffers=buffers)
+
+    @property
+    def values(self) -> int:
+        """Bytes of keys and of all arrays over the vertices."""
+        return self.reserved + self.vertices * self.each + workspace_bytes(0)
 
     @property
     def streamed(self) -> int:
@@ -256,10 +240,8 @@ class OutOfCoreEdges:
         if vertices == 0:
             raise InvalidValue("vertices", vertices, "at least 1")
         longest, weighted = self._spool.longest, self._options.weighted
-        least = self.backend.sizes.least_stream
-        return Budget.divide(
-            self._memory, reserved, vertices, each, longest, weighted, temporary, least
-        )
+        asked = (self._memory, vertices, each, longest, reserved, weighted)
+        return Budget(*asked, temporary=temporary, least=self.backend.sizes.least_stream)
 
     def _packed(self, vertices: int, budget: Budget) -> PackedEdges:
         """See EdgeSpool.pack."""

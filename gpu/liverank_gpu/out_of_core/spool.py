@@ -39,60 +39,21 @@ from liverank_gpu.types import VERTEX_LIMIT, VertexOrder
 # What they hold is read and written by position, so any thread may use them.
 
 
-class ScratchFile:
-    """A file without a name, in a folder with room for it."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder  where the file is; None for the system's folder of temporary files
-
-        Raises OSError.
-        """
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-
-    def write(self, place: int, array: NDArray[Any]) -> None:
-        """Writes a contiguous array at `place`, in items of its dtype. Raises OSError."""
-        if array.size:
-            offset, rest = place * array.itemsize, array.data.cast("B")
-            while rest:
-                written = os.pwrite(self._file.fileno(), rest, offset)
-                offset, rest = offset + written, rest[written:]
-
-    def read(self, place: int, into: NDArray[Any]) -> None:
-        """Fills a contiguous array from `place` on, in items of its dtype. Raises OSError."""
-        if into.size:
-            offset, rest = place * into.itemsize, into.data.cast("B")
-            while rest:
-                count = os.preadv(self._file.fileno(), [rest], offset)
-                if count == 0:
-                    raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
-                offset, rest = offset + count, rest[count:]
-
-    def mapped(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
-        """The first items, dtype[count], to be read: an array in memory that the kernel frees when
-        it needs it, and that outlives `close`. Raises OSError.
-        """
-        if count == 0:
-            return np.empty(0, dtype)  # a map has one byte at least
-        return np.memmap(self._file, dtype, "r", shape=count)
-
-    def drop_cache(self) -> None:
-        """Has the kernel forget what it has cached of the file: for measurements."""
-        os.fsync(self._file.fileno())
-        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        """Frees the space on the disk, that of arrays that are mapped with these."""
-        self._file.close()
-
-
 class ScratchColumns:
     """Columns of equal length, each in a file of its own: edges, and their weights if they have
-    any.
+    any. Columns of records are int64[n, words]; items are rows of them.
     """
 
     def __init__(self, count: int, folder: Path | None = None) -> None:
-        """count: of the columns. Raises OSError."""
-        self._files = [ScratchFile(folder) for _ in range(count)]
+        """count  of the columns
+        folder  where the files are; None for the system's folder of temporary files
+
+        Raises OSError.
+        """
+        self._files = [
+            tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            for _ in range(count)
+        ]
 
     def beside(self, others: ScratchColumns) -> ScratchColumns:
         """These columns and others, in the same files."""
@@ -101,9 +62,13 @@ class ScratchColumns:
         return both
 
     def write(self, place: int, *columns: NDArray[Any]) -> None:
-        """Writes a part of every column at `place`, in items. Raises OSError."""
+        """Writes a part of every column, contiguous, at `place`, in items. Raises OSError."""
         for file, column in zip(self._files, columns, strict=True):
-            file.write(place, column)
+            if column.size:
+                offset, rest = place * (column.nbytes // len(column)), column.data.cast("B")
+                while rest:
+                    written = os.pwrite(file.fileno(), rest, offset)
+                    offset, rest = offset + written, rest[written:]
 
     def write_by_bucket(
         self,
@@ -124,24 +89,35 @@ class ScratchColumns:
             ends[bucket] += last - first
 
     def read(self, place: int, *into: NDArray[Any]) -> None:
-        """Fills arrays, one for each of the first columns, from `place` on, in items. Raises
-        OSError.
+        """Fills contiguous arrays, one for each of the first columns, from `place` on, in items.
+        Raises OSError.
         """
         for file, column in zip(self._files[: len(into)], into, strict=True):
-            file.read(place, column)
+            if column.size:
+                offset, rest = place * (column.nbytes // len(column)), column.data.cast("B")
+                while rest:
+                    count = os.preadv(file.fileno(), [rest], offset)
+                    if count == 0:
+                        raise OSError(f"expected {len(rest):,} bytes more in a scratch file")
+                    offset, rest = offset + count, rest[count:]
 
-    def mapped(self, count: int, *dtypes: type[np.generic]) -> tuple[NDArray[Any], ...]:
-        """See ScratchFile."""
+    def mapped(self, count: int, *dtypes: Any) -> tuple[NDArray[Any], ...]:
+        """The first items of every column, dtype[count], to be read: arrays in memory that the
+        kernel frees when it needs it, and that outlive `close`. Raises OSError.
+        """
+        if count == 0:  # a map has one byte at least
+            return tuple(np.empty(0, dtype) for dtype in dtypes)
         files = zip(self._files, dtypes, strict=True)
-        return tuple(file.mapped(count, dtype) for file, dtype in files)
+        return tuple(np.memmap(file, dtype, "r", shape=count) for file, dtype in files)
 
     def drop_cache(self) -> None:
-        """See ScratchFile."""
+        """Has the kernel forget what it has cached of the files: for measurements."""
         for file in self._files:
-            file.drop_cache()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Frees the space on the disk."""
+        """Frees the space on the disk, that of arrays that are mapped with these."""
         for file in self._files:
             file.close()
 
@@ -581,7 +557,7 @@ def neighbours(
     repeats  whether an edge in each direction counts twice
     """
     spool = EdgeSpool(folder, directed=False, repeats=repeats, sizes=sizes)
-    return _filled(spool, _edges(packed, sizes))
+    return _filled(spool, packed.entries(sizes.piece))
 
 
 def oriented(
@@ -596,7 +572,7 @@ def oriented(
     rank[np.argsort(entries, kind="stable")] = np.arange(vertices, dtype=np.int32)
 
     def edges() -> Iterator[Ends]:
-        for sources, targets in _edges(packed, sizes):
+        for targets, sources in packed.entries(sizes.piece):
             ends = rank[sources], rank[targets]
             if not packed.directed:
                 ascending = ends[0] < ends[1]
@@ -606,7 +582,7 @@ def oriented(
     return _filled(EdgeSpool(folder, sizes=sizes), edges()), rank
 
 
-def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
+def _filled(spool: EdgeSpool, edges: Iterator[tuple[NDArray[Any], ...]]) -> EdgeSpool:
     """The spool with these edges added; closed if that fails."""
     try:
         for sources, targets in edges:
@@ -617,16 +593,7 @@ def _filled(spool: EdgeSpool, edges: Iterator[Ends]) -> EdgeSpool:
     return spool
 
 
-def _edges(packed: PackedEdges, sizes: Sizes) -> Iterator[Ends]:
-    """A piece at a time."""
-    for targets, sources in packed.entries(sizes.piece):
-        yield sources, targets
-
-
 # ---- values of edges in the order of ids, in files that are mapped ----
-
-_BITS = 32
-_HIGHER = (1 << _BITS) - 1
 
 
 def sorted_by_id(
@@ -655,15 +622,15 @@ def sorted_by_id(
         for targets, sources, of_edges in packed.entries(max(1, most_edges // 4), values):
             ends = ids[targets], ids[sources]
             keys = np.minimum(*ends).astype(np.int64)
-            keys <<= _BITS
+            keys <<= _TARGET_BITS
             keys |= np.maximum(*ends)
             yield keys, of_edges
 
     degree = np.zeros(len(ids), np.int64)  # edges of each lower id
     for keys, _ in pieces():
-        np.add.at(degree, keys >> _BITS, 1)
+        np.add.at(degree, keys >> _TARGET_BITS, 1)
     blocks = list(row_blocks(degree, most_edges))
-    first_keys = np.array([block.start for block in blocks], np.int64) << _BITS
+    first_keys = np.array([block.start for block in blocks], np.int64) << _TARGET_BITS
     places = np.append(0, np.cumsum([int(degree[block].sum()) for block in blocks]))
     del degree
     ends = places[:-1].copy()
@@ -682,4 +649,4 @@ def _sort(buckets: ScratchColumns, first: int, count: int, more: int, into: Scra
     keys, values = np.empty(count, np.int64), np.empty(count, np.int32)
     buckets.read(first, keys, values)
     keys, values = sorted_by_key(keys, values)
-    into.write(first, keys >> _BITS, keys & _HIGHER, values + np.int32(more))
+    into.write(first, keys >> _TARGET_BITS, keys & _SOURCE, values + np.int32(more))

@@ -43,7 +43,6 @@ from liverank_gpu.out_of_core.spool import (
     EdgeSpool,
     PackedEdges,
     ScratchColumns,
-    ScratchFile,
     neighbours,
     oriented,
     padded,
@@ -514,27 +513,21 @@ class FileGraph:
         self, graph: WindowedGraph, ids: Array, edge_values: EdgeValueFile
     ) -> EdgeValues:
         """The values of all edges, mapped from files."""
-        host, layout = self.backend.device.to_host, edge_values.layout
-        kind: Any = np.int64 if layout.is_record else layout.dtype.type
-        words, count = layout.words if layout.is_record else 1, 0
-        files = [ScratchFile(self._folder) for _ in range(3)]
+        layout, count = edge_values.layout, 0
+        kind = np.dtype((np.int64, (layout.words,))) if layout.is_record else layout.dtype
         starts, lengths = graph.view.incoming.row_starts, graph.view.incoming.row_lengths
-        for window, (column_indices, *_) in graph.stream:
-            rows = window.vertices
-            own = Csr(starts[rows], lengths[rows], column_indices)
-            ends, slots = ends_and_slots(self.backend, own)
-            ends = ids[ends[0]], ids[ends[1] + rows.start]
-            found = (*ends, edge_values.load(window)[slots])
-            for file, column, each in zip(files, map(host, found), (1, 1, words), strict=True):
-                file.write(count * each, column)
-            count += len(slots)
-        sources, targets = (file.mapped(count, np.int32) for file in files[:2])
-        values = files[2].mapped(count * words, kind)
-        for file in files:
-            file.close()
-        return EdgeValues(
-            sources, targets, values.reshape(-1, words) if layout.is_record else values
-        )
+        with ScratchColumns(3, self._folder) as columns:
+            for window, (column_indices, *_) in graph.stream:
+                rows = window.vertices
+                own = Csr(starts[rows], lengths[rows], column_indices)
+                ends, slots = ends_and_slots(self.backend, own)
+                found = (
+                    *(ids[ends[0]], ids[ends[1] + rows.start]),
+                    edge_values.load(window)[slots],
+                )
+                columns.write(count, *map(self.backend.device.to_host, found))
+                count += len(slots)
+            return EdgeValues(*columns.mapped(count, np.int32, np.int32, kind))
 
     @contextmanager
     def neighbours(self, repeats: bool = False) -> Iterator[WindowedNeighbours]:

@@ -22,7 +22,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr, GraphView, Operation, Result, Rows, combined
 from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.sweeps import PartialSweeps
-from liverank_gpu.out_of_core.spool import PackedEdges, ScratchFile, padded
+from liverank_gpu.out_of_core.spool import PackedEdges, ScratchColumns, padded
 
 # ---- in-lists through two buffers: while one is computed, a thread fills the other ----
 #
@@ -391,26 +391,25 @@ class EdgeValueFile:
     ) -> None:
         """Raises OutOfMemory, OSError."""
         self.layout, self._device, self._windows = layout, backend.device, stream.windows
-        self._per_slot = max(layout.words, 1) if layout.is_record else 1
         room = max(window.slots for window in self._windows)
         self._host = layout.array(room, lambda count, dtype: np.empty(count, dtype))
-        self._file = ScratchFile(folder)
+        self._file = ScratchColumns(1, folder)
 
     def fill(self, value: op.Constant) -> None:
         """Gives all edges a value."""
         self._host[:] = self.layout.element(value)
         for window in self._windows:
-            self._file.write(window.first * self._per_slot, self._host[: window.slots])
+            self._file.write(window.first, self._host[: window.slots])
 
     def load(self, window: Window) -> Array:
         """The values of the slots of a window, to be stored again."""
         here = self._host[: window.slots]
-        self._file.read(window.first * self._per_slot, here)
+        self._file.read(window.first, here)
         return self._device.to_device(here)
 
     def store(self, window: Window, values: Array) -> None:
         """Writes them back."""
-        self._file.write(window.first * self._per_slot, self._device.to_host(values))
+        self._file.write(window.first, self._device.to_host(values))
 
     def close(self) -> None:
         """Frees the space on the disk."""
