@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from liverank.choices import named_ends
@@ -215,6 +216,9 @@ def _understood(data: Any) -> Any:
 
 
 def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
+    if isinstance(data, str | bytes | PathLike):
+        advice = "read a file first, as by pandas.read_parquet"
+        raise InvalidInput("edges", f"{EXPECTED}, got {data!r}: {advice}")
     data = _understood(data)
     is_frame = isinstance(data, Mapping) or _is_frame(data)
     if columns.time is not None and not is_frame and not _is_empty(data):
@@ -245,7 +249,7 @@ def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
             message = f"expected integers of shape [edges, 2], got {got}{advice}"
             raise InvalidInput("edges", message)
         return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64"))
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+    if not isinstance(data, Iterable):
         raise InvalidInput("edges", f"{EXPECTED}, got {type(data).__name__}")
     return _from_rows(data)
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -282,7 +283,13 @@ def test_ranks_become_frames_without_a_copy() -> None:
     ("edges", "options", "message"),
     [
         (5, {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got int"),
-        ("ab", {}, "edges: expected pairs, a frame, a sparse matrix or a graph, got str"),
+        (
+            "edges.parquet",
+            {"source": "a", "target": "b"},
+            "edges: expected pairs, a frame, a sparse matrix or a graph, got 'edges.parquet': "
+            "read a file first, as by pandas.read_parquet",
+        ),
+        (Path("edges.csv"), {}, r"got PosixPath\('edges.csv'\): read a file first"),
         (
             [("a", "b", "c")],
             {},

@@ -255,6 +255,10 @@ def _client_of(cluster: Cluster, timeout: float) -> Any:
         raise ClusterUnavailable(cluster.address, f"cannot be reached: {reasons}") from error
 
 
+_SETTINGS = ("LIVERANK_CLUSTER_CA", "LIVERANK_CLUSTER_CERT", "LIVERANK_CLUSTER_KEY")
+"""Of a server: where it has the authority, the certificate and the key."""
+
+
 def _check_certificates(address: str, security: Any) -> None:
     """Raises ClusterUnavailable: the files are read at each recovery, maybe while they are being
     replaced.
@@ -266,13 +270,17 @@ def _check_certificates(address: str, security: Any) -> None:
     }
     try:
         for name, path in files.items():
-            if not path or ("\n" not in path and not os.access(path, os.R_OK)):
+            if not path:
+                raise FileNotFoundError(f"{name} is not given")
+            if "\n" not in path and not os.access(path, os.R_OK):
                 raise FileNotFoundError(f"{name} cannot be read")
         security.get_connection_args("client")
         _check_date(security.tls_client_cert)
     except (OSError, ssl.SSLError, ValueError) as error:
         named = ", ".join(
-            f"{name}: {path}" for name, path in files.items() if "\n" not in str(path)
+            f"{name}, {setting}: {path}"
+            for (name, path), setting in zip(files.items(), _SETTINGS, strict=True)
+            if "\n" not in str(path)
         )
         reason = f"cannot be reached: this client's certificates cannot be used: {error} ({named})"
         raise ClusterUnavailable(address, reason) from error

@@ -348,7 +348,7 @@ def test_a_certificate_and_its_key_may_be_in_one_file(existing: Cluster, tmp_pat
         ({"ca": "missing.pem"}, "the authority cannot be read"),
         (
             {"cert": None, "key": None},
-            "the certificate cannot be read",
+            "the certificate is not given .*the certificate, LIVERANK_CLUSTER_CERT: None",
         ),
         ({"key": "key-of-another"}, "KEY_VALUES_MISMATCH|key values mismatch"),
     ],
