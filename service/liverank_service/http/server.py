@@ -329,6 +329,8 @@ class Connection(HttpToolsProtocol):
                 self.flow.pause_reading()
                 if not self._is_watched:
                     self._watch_input()
+            else:  # the last part of a long body has paused it: nobody would notice the end
+                self.flow.resume_reading()
         elif self.cycle is not None and not self.cycle.response_complete:
             self._cancel_deadline()
         # Either a head that is not complete, or the rest of a body whose response is complete.

@@ -297,7 +297,8 @@ class PendingQuery(Generic[Answer]):
         return False
 
     def fail(self, error: Exception) -> None:
-        if self.answer.set_running_or_notify_cancel():
+        """Nothing if it is answered: others may share its solve."""
+        if not self.answer.done() and self.answer.set_running_or_notify_cancel():
             self.answer.set_exception(error)
 
     def succeed(self, answer: Answer) -> None:

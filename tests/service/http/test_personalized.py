@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import PUBLISHED_METHODS, Personalized
-from liverank_service.errors import NotAnsweredInTime
+from liverank_service.errors import NotAnsweredInTime, UnknownGraph
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.http.routes import personalized
 from liverank_service.http.routes.personalized import answer_document
@@ -27,6 +28,7 @@ from liverank_service.http.schemas import (
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.pipeline.writer import Writer
 from liverank_service.queries.model import KeyedQuery, QueryRequest
+from liverank_service.queries.scheduler import SLICE_SECONDS
 from tests.service.graphs import engine_of, writer_of
 from tests.service.http.test_problems import problem
 from tests.service.server import Server, wait_for
@@ -196,12 +198,22 @@ def _keyed(key: str) -> KeyedQuery:
     return KeyedQuery(seeds=SeedColumns.of({key: 1.0}))
 
 
-def test_the_queries_of_a_disconnected_client_are_cancelled(server: Server, path: str) -> None:
+@pytest.mark.parametrize("length", [100, 100_000])  # reading pauses behind the longer one
+def test_the_queries_of_a_disconnected_client_are_cancelled(
+    server: Server, path: str, length: int
+) -> None:
+    body = json.dumps({"queries": [{"seeds": {"v0": 1.0}}]}).ljust(length)
+    head = f"POST {path}/personalized HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
     pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    assert server.http.get(f"{path}/personalized/v0").status_code == 200
+    loop = server.app.state.limit.stopping.get_loop()  # made by the first request that waits
     task, free = held_up(pipeline)
     address = ("127.0.0.1", int(server.http.base_url.port or 0))
     with socket.create_connection(address) as client:
-        client.sendall(f"GET {path}/personalized/v0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        client.sendall(f"{head}\r\nContent-Type: application/json\r\n\r\n".encode())
+        wait_for(lambda: any(server.app.state.limit.in_progress.values()))
+        loop.call_soon_threadsafe(time.sleep, 0.1)  # so that the body arrives as a whole
+        client.sendall(body.encode())
         wait_for(lambda: bool(pipeline._queue.queries))
         (request,) = pipeline._queue.queries.requests
     wait_for(request.answer.cancelled)
@@ -223,6 +235,30 @@ def test_dropping_a_graph_ends_its_queries(server: Server) -> None:
         free.set()
         assert dropped.result().status_code == 204
         assert problem(asked.result(), 404)["field"] == "graph"
+
+
+def test_dropping_a_graph_ends_a_query_that_shares_a_solve_with_an_answered_one(
+    server: Server,
+) -> None:
+    path = server.new_graph()
+    server.http.post(f"{path}/batches", json={"insert": [["a", "b"]]}).raise_for_status()
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    _, free = held_up(pipeline)
+    soon, later = (QueryRequest([_keyed("a")] * count, 30.0) for count in (1, 2))
+
+    def drop(_: object) -> None:
+        pipeline._queue.close(UnknownGraph(path))
+        time.sleep(SLICE_SECONDS)
+
+    soon.answer.add_done_callback(drop)  # by the writer, before it goes on
+    pipeline.submit_query(soon)
+    pipeline.submit_query(later)
+    free.set()
+    with pytest.raises(UnknownGraph):
+        later.answer.result(30)
+    assert soon.answer.result(30).answers
+    assert server.http.delete(path).status_code == 204
+    assert pipeline.fault is None
 
 
 def test_unknown_seeds_can_be_ignored(server: Server) -> None:
