@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from liverank.choices import KeyKind
 from liverank.client.responses import CheckpointTaken, ExpiryDelay, SourcePosition
@@ -207,8 +207,10 @@ class Pipeline:
         """
         if self.shards.loss is not None:
             raise NotReady(f"graph {self.graph!r} is being recovered: {self.shards.loss.reason}")
-        release = self.computations.admit(request.nbytes)
-        request.answer.add_done_callback(lambda _: release())
+        queries = request.queries = list(request.queries)
+        request.answer.add_done_callback(
+            partial(_end, self.computations.admit(request.nbytes), queries)
+        )
         try:
             self._queue.put_query(request)
         except Exception as error:
@@ -231,9 +233,9 @@ class Pipeline:
 
     def call(self, function: Callable[[Writer], Result]) -> Future[Result]:
         """Calls a function on the writer's thread, in order of arrival. Raises QueueFull."""
-        task = Task(lambda: function(self._writer.result()))
-        release = self.computations.admit(0)
-        task.result.add_done_callback(lambda _: release())
+        functions = [function]
+        task = Task(lambda: functions[0](self._writer.result()))
+        task.result.add_done_callback(partial(_end, self.computations.admit(0), functions))
         try:
             self._queue.put(task)
         except BaseException:
@@ -392,3 +394,10 @@ class Pipeline:
     def _mapped_graph(self) -> MappedGraph:
         self._engine = self._new_engine()
         return map_checkpoint(self._directory, self._engine, self._keys)
+
+
+def _end(release: Callable[[], None], content: list[Any], result: Future[Any]) -> None:
+    """Ends a job of the queue. One that is cancelled waits on there, without its content."""
+    if result.cancelled():
+        content.clear()
+    release()

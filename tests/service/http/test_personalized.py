@@ -8,7 +8,9 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import httpx
 import networkx as nx
@@ -217,6 +219,23 @@ def test_the_queries_of_a_disconnected_client_are_cancelled(
         wait_for(lambda: bool(pipeline._queue.queries))
         (request,) = pipeline._queue.queries.requests
     wait_for(request.answer.cancelled)
+    free.set()
+    task.result(30)
+    wait_for(lambda: not writer_of(pipeline)._scheduler)
+
+
+def test_what_is_cancelled_takes_no_memory_while_it_waits(server: Server, path: str) -> None:
+    pipeline = server.catalog.get(path.rsplit("/", 1)[1]).pipeline
+    task, free = held_up(pipeline)
+    query, call = _keyed("v0"), partial(getattr, name="journal")
+    gone = ref(query), ref(call)
+    request = QueryRequest([query], 30.0)
+    pipeline.submit_query(request)
+    cancelled = pipeline.call(call)
+    del query, call
+    assert request.answer.cancel()
+    assert cancelled.cancel()
+    assert [each() for each in gone] == [None, None]
     free.set()
     task.result(30)
     wait_for(lambda: not writer_of(pipeline)._scheduler)
