@@ -23,8 +23,7 @@ from math import log
 from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.operations.analysis import Components, SolveComponents
 from liverank_gpu.operations.sweeps import GAIN_SWEEPS, SweepResult
-from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.goals import Goal
+from liverank_gpu.pagerank.global_iterate import GlobalIterate, Goal
 from liverank_gpu.types import TraceStep
 
 _REDUCTION = 0.5

@@ -16,8 +16,7 @@ import numpy as np
 from liverank_gpu.operations import sweeps as op
 from liverank_gpu.pagerank.certificate import UNIT_ROUNDOFF, StallRule
 from liverank_gpu.pagerank.components import ComponentSolver
-from liverank_gpu.pagerank.global_iterate import GlobalIterate
-from liverank_gpu.pagerank.goals import Goal, TargetError, Tolerance
+from liverank_gpu.pagerank.global_iterate import GlobalIterate, Goal, TargetError, Tolerance
 from liverank_gpu.pagerank.iterate import ContributionBuffers, Deflation
 from liverank_gpu.types import TraceStep
 
