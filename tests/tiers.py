@@ -83,7 +83,7 @@ DEEP = (
     "tests/kernels/test_compile.py::test_a_compiler_that_takes_too_much_is_ended[-d 120000",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[batch",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[fused-sm",
-    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[listed-sm",
+    "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[published-sm",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[perturb-sm",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[push-sm",
     "tests/kernels/test_compile.py::test_kernels_compile_and_keep_their_variables_in_registers[rounds-sm",

@@ -12,7 +12,7 @@ import pytest
 
 from liverank_gpu.backends.compiling import own_folder
 from liverank_gpu.backends.cuda.kernels import binaries, loader
-from liverank_gpu.backends.cuda.kernels.compile import OPTIONS
+from liverank_gpu.backends.cuda.kernels.binaries import OPTIONS
 from liverank_gpu.backends.cuda.kernels.nvrtc import Compiled
 
 UNWEIGHTED = {unit for unit in loader.units() if not loader.is_weighted(unit)}

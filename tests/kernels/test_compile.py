@@ -13,7 +13,7 @@ import pytest
 from benchmarks import kim, sahu_programs
 from liverank_gpu.backends.compiling import run_compiler
 from liverank_gpu.backends.cuda.kernels import loader
-from liverank_gpu.backends.cuda.kernels.compile import OPTIONS, compile_apart, compile_source
+from liverank_gpu.backends.cuda.kernels.binaries import OPTIONS, compile_apart, compile_source
 from liverank_gpu.backends.cuda.kernels.parameters import KERNEL, parameters_of
 from liverank_gpu.backends.cuda.programs import Unit, program_kernels, program_source
 from liverank_gpu.errors import BackendUnavailable

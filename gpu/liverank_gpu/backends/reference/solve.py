@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.backends.cpu.rounds import HostRounds
+from liverank_gpu.backends.cpu.residual import HostRounds
 from liverank_gpu.backends.reference.rows import (
     ALL,
     as_ieee,

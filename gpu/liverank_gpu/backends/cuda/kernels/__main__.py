@@ -12,7 +12,6 @@ import argparse
 from pathlib import Path
 
 from liverank_gpu.backends.cuda.kernels import binaries
-from liverank_gpu.backends.cuda.kernels.compile import compile_units
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for architecture in arguments.architectures:
         missing = binaries.missing(arguments.out, architecture)
-        for unit, compiled in compile_units(missing, architecture).items():
+        for unit, compiled in binaries.compile_units(missing, architecture).items():
             binaries.save(arguments.out, unit, architecture, compiled)
         binaries.remove_outdated(arguments.out, architecture)
         print(f"compiled {len(missing)} files for {architecture}")
