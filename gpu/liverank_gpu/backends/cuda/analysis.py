@@ -37,7 +37,7 @@ class CudaAnalysis(OnDevice):
         blocks = blocks_for(vertices, _VERTICES_OF_A_BLOCK, self._launch.resident)
         own = {"degree": degree, "remaining": remaining, "others": xp.empty_like(remaining)}
         own |= {"queue": order, "counts": self._device.to_device(start)}
-        self._launch.run("cores", "core_numbers", blocks, do, weighted=False, **own)
+        self._launch.run("triangles", "core_numbers", blocks, do, weighted=False, **own)
         return degree, order
 
     @runs
@@ -71,7 +71,7 @@ class CudaAnalysis(OnDevice):
         fallen = self._xp.zeros(1, np.uint64)
         blocks = self._launch.resident_blocks(do.rows.count * WARP, _WAVES)
         own = {"rows": do.rows.count, "fallen": fallen}
-        self._launch.run("cores", "lower_cores", blocks, do, weighted=False, **own)
+        self._launch.run("triangles", "lower_cores", blocks, do, weighted=False, **own)
         return int(fallen[0])
 
     @runs

@@ -152,7 +152,7 @@ PUBLISHED_COUNTS: short and middle rows of its list, parts of long rows, and chu
 """
 
 CORE_COUNTS = {"REMAINING": 0, "QUEUED": 3, "LEAST": 6, "SIZE": 9}
-"""Positions in the counts of cores.cu, three for each kind."""
+"""Positions in the counts of `core_numbers`, three for each kind."""
 
 PROGRAM_COUNTS = {
     "ACTIVE": 0,
