@@ -44,7 +44,7 @@ ENGINE_ORDER = [
     {"columns"},
     {"types"},
     {"operations", "verify"},
-    {"graph", "backends", "stage_timer"},
+    {"graph", "backends"},
     {"pagerank", "generate", "programs"},
     {"personalized"},
     {"out_of_core", "snapshot"},

@@ -32,7 +32,7 @@ from liverank_gpu.graph.warm_up import (
     warm_up_pages,
 )
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array, DeviceOperations
+from liverank_gpu.operations.device import Array, DeviceOperations, StageTimer
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.frontier import TouchedVertices, warm_up_lists
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
@@ -59,7 +59,6 @@ from liverank_gpu.personalized.watched import Registration, Start
 from liverank_gpu.programs.answer import Answer
 from liverank_gpu.programs.running import AnyProgram, Programs
 from liverank_gpu.snapshot import Capture, Snapshot, ranks_of, restore, staging_buffer
-from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import (
     BackendName,
     Change,
@@ -475,7 +474,7 @@ class Engine:
             self._timer.end(name)
 
     def stage_seconds(self) -> dict[str, float]:
-        """The time of each stage since the last `update` began: see liverank_gpu.stage_timer."""
+        """The time of each stage since the last `update` began: see StageTimer."""
         with self._owned():
             return self._timer.seconds()
 

@@ -9,8 +9,7 @@ import pytest
 
 from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import DeviceOperations, Event
-from liverank_gpu.stage_timer import StageTimer
+from liverank_gpu.operations.device import DeviceOperations, Event, StageTimer
 from tests.gpu.doubles import instead
 from tests.gpu.graphs import random_graph
 

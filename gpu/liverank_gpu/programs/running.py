@@ -16,7 +16,7 @@ from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import distinct, ends_and_slots
 from liverank_gpu.graph.reading import SharedGraph, copied_bytes, detach
 from liverank_gpu.graph.vertices import VertexIds
-from liverank_gpu.operations.device import Array
+from liverank_gpu.operations.device import Array, StageTimer
 from liverank_gpu.operations.graph import EdgeChanges, GraphUpdate
 from liverank_gpu.operations.programs import (
     InitialiseProgram,
@@ -50,7 +50,6 @@ from liverank_gpu.programs.answer import Answer, Receipt, Since
 from liverank_gpu.programs.pulling import Together, run_pulling
 from liverank_gpu.programs.saved import SavedRun, fingerprint_parts, restored, saved_run
 from liverank_gpu.programs.views import MemoryGraph, ids_by_position, program_graph
-from liverank_gpu.stage_timer import StageTimer
 from liverank_gpu.types import EdgeBatch
 
 SUPERSTEPS_AT_ONCE = 1024
