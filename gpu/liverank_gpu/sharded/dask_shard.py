@@ -294,7 +294,7 @@ def warm_up(options: Options, backend: Backend) -> None:
         other = PersonalizedQuery(np.array([2]), k=1, method="pull")
         queries += [other] * backend.multivector.min_columns
         queries += [replace(other, method=method, form="published") for method in PUBLISHED_METHODS]
-        shard.answer(0, resolve(shard.graph.ids, options, queries), [], np.inf)
+        shard.call_kept("answer", 0, resolve(shard.graph.ids, options, queries), [], np.inf)
 
 
 # Shards in the worker processes of a Dask cluster: the side of a worker, which holds shards.

@@ -805,7 +805,7 @@ class ShardedEngine(Engine):
     def answer(self, number: int, queries: list[ResolvedQuery]) -> Answered:
         """See ShardQueries.answer."""
         limits = ([each.number for each in self.running], SLICE_SECONDS)
-        answered: Answered = self._workers.everywhere("answer", number, queries, *limits)[0]
+        answered: Answered = self.call_kept("answer", number, queries, *limits)[0]
         return answered
 
     def call_kept(self, method: str, *arguments: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,11 +15,10 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 from liverank_gpu.pagerank.global_iterate import GlobalIterate
 from liverank_gpu.pagerank.places import GraphVertices, RankTies, replaced, without
-from liverank_gpu.personalized.resolve import ResolvedQuery
 from liverank_gpu.sharded.communicator import Communicator
 from liverank_gpu.sharded.graph import ShardGraph, ShardTouched
 from liverank_gpu.sharded.programs import ShardRuns
-from liverank_gpu.sharded.queries import Answered, ShardQueries
+from liverank_gpu.sharded.queries import ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place
 from liverank_gpu.sharded.vertices import OwnVertices
@@ -153,18 +152,6 @@ class Member(Engine):
     def graph(self) -> ShardGraph:
         """The part of the graph that is here."""
         return self._graph
-
-    def answer(
-        self,
-        number: int,
-        queries: Sequence[ResolvedQuery],
-        batches: Collection[int],
-        seconds: float,
-    ) -> Answered:
-        """See ShardQueries.answer; only the first shard returns the answers."""
-        self._begin()
-        answered = self._queries.answer(number, queries, batches, seconds)
-        return answered if self.rank == 0 else Answered()
 
     def call_kept(self, method: str, *arguments: Any) -> Any:
         """Calls a method of ShardQueries."""

@@ -114,8 +114,8 @@ class ShardQueries(Queries):
         batches: Collection[int],
         seconds: float,
     ) -> Answered:
-        """The answers that there was time for: the same on all shards. Each is given once. Raises
-        OutOfMemory.
+        """The answers that there was time for, on the first shard: all have the same. Each is given
+        once. Raises OutOfMemory.
 
         number   of these queries, some of which may be answered, and some running
         batches  numbers of those that are not closed; other queries are forgotten
@@ -130,7 +130,7 @@ class ShardQueries(Queries):
             answered = Answered(running.take_those_there(), running.restarts)
             if running.done:
                 self._running.pop(number).close()
-        return answered
+        return answered if self._vertices.leads else Answered()
 
     # ---- what is kept; all shards return what they have of it ----
 

@@ -313,7 +313,7 @@ def test_restarts_do_not_fall_when_shards_are_reset_after_an_error() -> None:
 def test_a_slice_begins_with_one_exchange() -> None:
     workers = ThreadWorkers(Options(), 2, CPU)
     before = workers.communicators[0].exchanges
-    assert workers.everywhere("answer", 0, [], [], 0.0) == [([], 0), ((), 0)]
+    assert workers.everywhere("call_kept", "answer", 0, [], [], 0.0) == [([], 0), ((), 0)]
     assert workers.communicators[0].exchanges == before + 1
     workers.close()
 

@@ -62,7 +62,7 @@ class ThreadCommunicator(HostCommunicator):
 
 def one_step(method: str, arguments: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
     """Of a call of shards: the same, but that it ends with its first step."""
-    if method == "answer" or (method == "call_kept" and arguments[0][0] == "solve"):
+    if method == "call_kept" and arguments[0][0] in ("answer", "solve"):
         return [(*each[:-1], 0.0) for each in arguments]
     return arguments
 
