@@ -31,6 +31,7 @@ from liverank_gpu.graph.packed_csr import (
     PackedCsr,
     Workspace,
     allocate_changes,
+    find,
     rows_of,
     slot_bytes,
     slots_with_spare,
@@ -292,8 +293,7 @@ class DynamicGraph(RankedGraph):
         leaving, arriving = (rows_of(backend, csr, rows) for csr in lists)
         # an arc between two of them is in both lists
         origins = self.positions_at(arriving.neighbours)
-        nearest = xp.minimum(xp.searchsorted(removed, origins), len(removed) - 1)
-        stays = removed[nearest] != origins
+        stays = ~find(xp, removed, origins)[1]
         loops = rows[:0] if self.fixed_loops else rows[self.loop[rows] != 0]
         sources = xp.concatenate([leaving.rows, arriving.neighbours[stays], loops])
         targets = xp.concatenate([leaving.neighbours, arriving.rows[stays], loops])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue, OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.in_pages import InPages
-from liverank_gpu.graph.packed_csr import entries_of, row_blocks, rows_of
+from liverank_gpu.graph.packed_csr import entries_of, find, row_blocks, rows_of
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Csr
 from liverank_gpu.operations.device import Array, DeviceOperations
@@ -388,8 +388,7 @@ def induced_subgraph(
     for block in [*blocks, *[slice(0, 0)] * (graph.count(len(blocks)) - len(blocks))]:
         numbers, columns, weights = entries_of(backend, csr, rows[block])
         neighbours = graph.positions_at(columns)
-        places = xp.minimum(xp.searchsorted(ascending, neighbours), count - 1)
-        inside = ascending[places] == neighbours
+        places, inside = find(xp, ascending, neighbours)
         arcs = (here[numbers[inside] + block.start], order[places[inside]])
         gathered.append(arcs if weights is None else (*arcs, weights[inside]))
         yield None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.graph.batch import Arcs
-from liverank_gpu.graph.packed_csr import PackedCsr
+from liverank_gpu.graph.packed_csr import PackedCsr, find
 from liverank_gpu.graph.vertices import VertexPermutation, choose_permutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import loop_dtype, strength_dtype
@@ -191,14 +191,6 @@ def insertion_keys(rows: Array, neighbours: Array) -> Array:
     return rows.astype(np.int64) << 32 | neighbours.astype(np.int64) << 1 | INSERT
 
 
-def lacks(xp: Any, keys: Array, wanted: Array) -> Array:
-    """bool[k]: whether each of the wanted keys is not among ascending ones."""
-    if len(keys) == 0:
-        return xp.ones(len(wanted), bool)
-    found = xp.searchsorted(keys, wanted)
-    return keys[xp.minimum(found, len(keys) - 1)] != wanted
-
-
 def rebuild_bytes(edges: int, operations: int, weighted: bool, at_once: int) -> int:
     """Upper bound on the memory held beside the graph when the new lists are built: the deletions,
     the graph's entries, and these joined with the insertions.
@@ -273,7 +265,7 @@ class _Deletions:
 
     def _lacks(self, xp: Any, rows: Array, neighbours: Array) -> Array:
         """bool[…]: whether each edge is not deleted."""
-        return lacks(xp, self.keys, insertion_keys(rows, neighbours))
+        return ~find(xp, self.keys, insertion_keys(rows, neighbours))[1]
 
     def endpoints(self, xp: Any) -> tuple[Array, Array]:
         """(sources, targets), int64[…] each, of all deletions, loops included."""

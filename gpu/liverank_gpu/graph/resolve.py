@@ -22,6 +22,7 @@ from liverank_gpu.columns import LEAST_WEIGHT
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
+from liverank_gpu.graph.packed_csr import find
 from liverank_gpu.graph.reading import EdgeBlock, EdgeReader
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.device import Array
@@ -157,8 +158,7 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     chosen = chosen[np.isin(of_present[chosen], keys)]
     present, of_present = present.only(chosen), of_present[chosen]
     assert present.weights is not None
-    place = np.minimum(np.searchsorted(of_present, keys), max(0, len(of_present) - 1))
-    found = of_present[place] == keys if len(of_present) else np.zeros(len(keys), np.bool_)
+    place, found = find(np, of_present, keys)
     place, amounts = place[found], amounts[found]
     whole = np.isinf(amounts)
     times, exponents, least = batch.times, NO_IDS, 0.0

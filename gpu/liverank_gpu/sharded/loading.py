@@ -14,10 +14,11 @@ from liverank_gpu.graph.packed_csr import (
     VERTEX_BYTES,
     PackedCsr,
     Workspace,
+    find,
     slot_bytes,
     slots_with_spare,
 )
-from liverank_gpu.graph.rebuild import degrees_of, insertion_keys, lacks
+from liverank_gpu.graph.rebuild import degrees_of, insertion_keys
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.csr import Csr, loop_dtype
 from liverank_gpu.operations.device import Array
@@ -192,11 +193,11 @@ def _not_among(xp: Any, deleted: Array, keys: Array) -> Array:
     ascend.
     """
     if len(keys) <= len(deleted) or bool((keys[1:] < keys[:-1]).any()):
-        return lacks(xp, deleted, keys)
+        return ~find(xp, deleted, keys)[1]
     # fewer are to be looked up, if keys ascend too
-    stays, found = xp.ones(len(keys), bool), xp.searchsorted(keys, deleted)
-    found = xp.minimum(found, len(keys) - 1)
-    stays[found[keys[found] == deleted]] = False
+    stays = xp.ones(len(keys), bool)
+    places, found = find(xp, keys, deleted)
+    stays[places[found]] = False
     return stays
 
 
