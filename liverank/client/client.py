@@ -101,6 +101,8 @@ class Client(Synchronous, Calls):
             with closing(self._open(position.call)) as response:
                 try:
                     for received in EventSource(response).iter_sse():
+                        if not received.data:  # httpx-sse makes an event of a ping
+                            continue
                         event = position.event(received)
                         if event is None:
                             break
@@ -216,6 +218,8 @@ class AsyncClient(Asynchronous, Calls):
             async with aclosing(await self._open(position.call)) as response:
                 try:
                     async for received in EventSource(response).aiter_sse():
+                        if not received.data:  # httpx-sse makes an event of a ping
+                            continue
                         event = position.event(received)
                         if event is None:
                             break

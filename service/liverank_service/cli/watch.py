@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
@@ -15,7 +15,6 @@ from liverank_service.cli import display
 if TYPE_CHECKING:
     from liverank.client import Client
     from liverank.client.responses import TopRanks
-    from liverank.options import RanksKeywords
 
 SECONDS_BETWEEN = 0.25
 """Between two requests for the places: of several changes in between, the last one counts."""
@@ -29,8 +28,11 @@ class Places:
     entered: frozenset[str | int]
 
 
-def follow(client: Client, graph: str, k: int, ranks: RanksKeywords) -> Iterator[Places]:
-    """The places now, then whenever the change feed tells of others."""
+def follow(client: Client, graph: str, k: int, ranks: Mapping[str, Any]) -> Iterator[Places]:
+    """The places now, then whenever the change feed tells of others.
+
+    ranks  which ranks, `view` and `among`
+    """
     known: frozenset[str | int] | None = None
     shown, earliest = (-1, 0.0), 0.0
     for event in client.changes(graph, top=k, limit=max(1000, 2 * k), **ranks):
@@ -45,7 +47,7 @@ def follow(client: Client, graph: str, k: int, ranks: RanksKeywords) -> Iterator
         known = vertices
 
 
-def watch(client: Client, graph: str, k: int, ranks: RanksKeywords, as_json: bool) -> None:
+def watch(client: Client, graph: str, k: int, ranks: Mapping[str, Any], as_json: bool) -> None:
     """Prints until Ctrl-C: a live table on a terminal, otherwise a table for each change, or a
     line of JSON.
     """

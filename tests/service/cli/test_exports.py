@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from liverank import Client, SourceRange
+from liverank import Client, SetChange, SourceRange
 from liverank_service.cli import plots
 from liverank_service.formats.edge_files import read_edge_list
 
@@ -142,21 +142,25 @@ def test_a_failed_export_changes_no_file(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["before"] * present
 
 
-@pytest.mark.parametrize("view", [[], ["--view", "mine"]])
-def test_the_top_is_printed_again_when_it_changes(loaded: str, view: list[str]) -> None:
+@pytest.mark.parametrize("which", [[], ["--view", "mine"], ["--among", "chosen"]])
+def test_the_top_is_printed_again_when_it_changes(loaded: str, which: list[str]) -> None:
     line = [*COMMAND, "top", "--watch", "-k", "2", "--graph", "watched", "--url", loaded, "--json"]
-    line += view
+    line += which
     with Client(loaded) as client:
         client.create("watched")
         client.insert("watched", [("a", "b"), ("c", "b")])
         client.put_view("watched", "mine", {"weights": {"b": 1, "z": 9}}, unknown="ignore")
+        client.put_set("watched", "chosen", ["a", "b"])
         with subprocess.Popen(line, stdout=subprocess.PIPE) as watching:
             assert watching.stdout
             first = json.loads(watching.stdout.readline())
             assert first["ranks"][0]["vertex"] == "b"
-            client.insert("watched", [(f"v{each}", "z") for each in range(20)])
+            links = [(f"v{each}", "z") for each in range(20)]
+            client.send("watched", insert=links, sets={"chosen": SetChange(add=["z"])})
             second = json.loads(watching.stdout.readline())
             assert second["ranks"][0]["vertex"] == "z"
+            if "--among" in which:
+                assert [place["vertex"] for place in second["ranks"]] == ["z", "b"]
             assert second["revision"] > first["revision"]
             client.drop("watched")  # which ends the feed, as a failure
             assert watching.stdout.read() == b""

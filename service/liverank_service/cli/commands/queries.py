@@ -20,6 +20,7 @@ from liverank_service.cli.commands.options import (
     Server,
     Url,
     client_of,
+    given,
     grouped,
     settled_target,
     weights_of,
@@ -44,6 +45,9 @@ Count = Annotated[int, typer.Option("--k", "-k", min=1, help="Number of places."
 VertexKey = Annotated[
     str, typer.Argument(metavar="VERTEX", help="The vertex's key; -5 is one too.")
 ]
+Among = Annotated[
+    str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
+]
 Within = Annotated[
     str | None,
     typer.Option(metavar="SET", help="Walk only between the vertices of this named set."),
@@ -67,6 +71,7 @@ def top(
     *,
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
+    among: Among = None,
     server: RanksServer,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
@@ -84,6 +89,7 @@ def top(
     """
     from liverank_service.cli import display
 
+    ranks = {**server.ranks, **given(among=among)}
     if watch:
         if offset or output.out is not None or k > MAX_WATCHED:
             raise CommandError(
@@ -92,10 +98,10 @@ def top(
         from liverank_service.cli.watch import watch as follow
 
         with server.client() as client:
-            follow(client, server.graph, k, server.ranks, as_json)
+            follow(client, server.graph, k, ranks, as_json)
         return
     with server.client() as client:
-        answer = client.top(server.graph, k, offset, **server.ranks)
+        answer = client.top(server.graph, k, offset, **ranks)
     if output.write(answer.to_arrow):
         return
     if as_json:
@@ -166,9 +172,7 @@ class _Wanted:
             help="Stop as soon as it is proven which vertices have the places, in any order.",
         ),
     ] = False
-    among: Annotated[
-        str | None, typer.Option(metavar="SET", help="Show only the vertices of this named set.")
-    ] = None
+    among: Among = None
     within: Within = None
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Leave out seeds that are no vertices.")
