@@ -36,7 +36,8 @@ def event(name: str, data: Any, identity: str | None = None) -> str:
 
 def stream(*events: str) -> httpx.Response:
     headers = {"Content-Type": "text/event-stream; charset=utf-8"}
-    return httpx.Response(200, text="".join(f": ping\n\n{event}: ping\n\n" for event in events), headers=headers)
+    text = "".join(f": ping\n\n{event}: ping\n\n" for event in events)
+    return httpx.Response(200, text=text, headers=headers)
 
 
 def followed(server: Recorder, **options: Any) -> Iterator[Any]:

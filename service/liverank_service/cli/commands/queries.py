@@ -65,14 +65,24 @@ def graphs(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     display.show(listed, display.graph_table(listed), as_json)
 
 
+@dataclass(frozen=True)
+class _TopServer(RanksServer):
+    """The graph of a server, which of its ranks are read, and of which vertices."""
+
+    among: Among = None
+
+    @property
+    def which(self) -> dict[str, Any]:
+        return {**self.ranks, **given(among=self.among)}
+
+
 @app.command()
 @grouped
 def top(
     *,
     k: Count = 10,
     offset: Annotated[int, typer.Option(min=0, help="Places to skip.")] = 0,
-    among: Among = None,
-    server: RanksServer,
+    server: _TopServer,
     watch: Annotated[
         bool, typer.Option("--watch", help="Print them again whenever they change, until Ctrl-C.")
     ] = False,
@@ -89,7 +99,6 @@ def top(
     """
     from liverank_service.cli import display
 
-    ranks = {**server.ranks, **given(among=among)}
     if watch:
         if offset or output.out is not None or k > MAX_WATCHED:
             raise CommandError(
@@ -98,10 +107,10 @@ def top(
         from liverank_service.cli.watch import watch as follow
 
         with server.client() as client:
-            follow(client, server.graph, k, ranks, as_json)
+            follow(client, server.graph, k, server.which, as_json)
         return
     with server.client() as client:
-        answer = client.top(server.graph, k, offset, **ranks)
+        answer = client.top(server.graph, k, offset, **server.which)
     if output.write(answer.to_arrow):
         return
     if as_json:
