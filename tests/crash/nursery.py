@@ -214,6 +214,7 @@ def _serve(request: dict[str, Any]) -> None:
     from liverank_service.app import create_app, server_of
     from liverank_service.settings import Settings
     from tests.crash.control import obey
+    from tests.service.server import openapi
 
     Workers.piece = 128  # so that a small checkpoint of shards has several
     os.environ.update(request["environment"])
@@ -225,7 +226,9 @@ def _serve(request: dict[str, Any]) -> None:
         port=request["port"],
         **request["settings"],
     )
-    server_of(create_app(settings), log_level="error").run()
+    app = create_app(settings)
+    app.openapi_schema = openapi()
+    server_of(app, log_level="error").run()
 
 
 def _consume(request: dict[str, Any]) -> None:
@@ -250,6 +253,9 @@ CHILDREN = {"start": _serve, "consume": _consume}
 def main() -> None:
     for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
+    from tests.service.server import openapi
+
+    openapi()
     gc.freeze()
     out = os.dup(1)
     os.dup2(2, 1)  # output of a server must not look like a response

@@ -102,7 +102,7 @@ class Server:
 
 
 @cache
-def _openapi() -> dict[str, Any]:
+def openapi() -> dict[str, Any]:
     """Of every app: a fifth of a second."""
     return create_app(Settings()).openapi()
 
@@ -111,7 +111,7 @@ def _openapi() -> dict[str, Any]:
 def running(data: Path, *, wait_until_ready: bool = True, **settings: Any) -> Iterator[Server]:
     chosen = Settings(data=data, backend="cpu", port=0, **settings)
     app = create_app(chosen)
-    app.openapi_schema = _openapi()
+    app.openapi_schema = openapi()
     server = server_of(app, log_level="error")
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()
