@@ -24,13 +24,69 @@ from tests.gpu.observed import observable
 
 
 class _Meeting:
-    """Where the threads exchange arrays. The one that holds `turn` computes."""
+    """Where shards exchange arrays. One computes at a time, and hands over to the next when it
+    waits or ends: a barrier would take most of the time of small graphs.
+    """
 
     def __init__(self, size: int) -> None:
+        self._size = size
+        self._gates = [threading.Lock() for _ in range(size)]
+        for gate in self._gates:
+            gate.acquire()
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Before a call of all shards."""
+        self._computes, self._ended, self._is_broken = False, 0, False
+        self._ready: list[int] = []
+        self._sent: dict[int, Sequence[NDArray[np.generic]]] = {}
+        self._received: dict[int, list[NDArray[np.generic]]] = {}
+
+    def enter(self, rank: int) -> None:
+        """Waits for the turn."""
+        with self._lock:
+            waits, self._computes = self._computes, True
+            if waits:
+                self._ready.append(rank)
+        if waits:
+            self._gates[rank].acquire()
+
+    def leave(self, is_error: bool) -> None:
+        """Gives the turn away, at the end of a call."""
+        self._ended += 1
+        self._is_broken |= is_error
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         # where one calls other operations than the others, they end too
-        self.barrier = threading.Barrier(size, timeout=300.0)
-        self.parts: list[Sequence[NDArray[np.generic]]] = [()] * size
-        self.turn = threading.Lock()
+        if self._sent and (self._is_broken or self._ended + len(self._sent) == self._size):
+            self._is_broken = True
+            self._continue_others(list(self._sent))
+        with self._lock:
+            self._computes = bool(self._ready)
+            if self._ready:
+                self._gates[self._ready.pop(0)].release()
+
+    def _continue_others(self, ranks: list[int]) -> None:
+        self._sent.clear()
+        with self._lock:
+            self._ready += ranks
+
+    def exchange(
+        self, rank: int, parts: Sequence[NDArray[np.generic]]
+    ) -> list[NDArray[np.generic]]:
+        self._sent[rank] = parts
+        if len(self._sent) == self._size:
+            for each in range(self._size):
+                self._received[each] = [self._sent[at][each].copy() for at in range(self._size)]
+            self._continue_others([each for each in range(self._size) if each != rank])
+        else:
+            self._hand_over()
+            self._gates[rank].acquire()
+        if self._is_broken:
+            raise threading.BrokenBarrierError
+        return self._received.pop(rank)
 
 
 class ThreadCommunicator(HostCommunicator):
@@ -46,16 +102,8 @@ class ThreadCommunicator(HostCommunicator):
         self._meeting = meeting
 
     def exchange(self, parts: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
-        meeting = self._meeting
         self.exchanges += 1
-        meeting.parts[self.rank] = parts
-        meeting.turn.release()
-        try:
-            meeting.barrier.wait()
-            received = [each[self.rank].copy() for each in meeting.parts]
-            meeting.barrier.wait()
-        finally:
-            meeting.turn.acquire()
+        received = self._meeting.exchange(self.rank, parts)
         self.after(parts, received)
         return received
 
@@ -107,6 +155,7 @@ class ThreadWorkers(Workers):
             for own, each in zip(self.communicators, backends, strict=True)
         ]
         self._threads = ThreadPoolExecutor(size)
+        self._one_call = threading.Lock()
         self.unreachable: str | None = None  # the method for which there is no answer
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -119,24 +168,27 @@ class ThreadWorkers(Workers):
         self, methods: Sequence[Callable[..., Any]], arguments: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
         """What these return, each called by the thread of a shard."""
-        calls = [
-            self._threads.submit(self._call, method, each)
-            for method, each in zip(methods, arguments, strict=True)
-        ]
-        errors = [error for call in calls if (error := call.exception()) is not None]
+        with self._one_call:
+            self._meeting.begin()
+            calls = [
+                self._threads.submit(self._call, rank, method, each)
+                for rank, (method, each) in enumerate(zip(methods, arguments, strict=True))
+            ]
+            errors = [error for call in calls if (error := call.exception()) is not None]
         if errors:
-            self._meeting.barrier.reset()
             own = [each for each in errors if not isinstance(each, threading.BrokenBarrierError)]
             raise (own or errors)[0]
         return [call.result() for call in calls]
 
-    def _call(self, method: Any, arguments: tuple[Any, ...]) -> Any:
-        with self._meeting.turn:
-            try:
-                return method(*arguments)
-            except BaseException:
-                self._meeting.barrier.abort()
-                raise
+    def _call(self, rank: int, method: Any, arguments: tuple[Any, ...]) -> Any:
+        self._meeting.enter(rank)
+        is_error = True
+        try:
+            answer = method(*arguments)
+            is_error = False
+        finally:
+            self._meeting.leave(is_error)
+        return answer
 
     def close(self) -> None:
         self._threads.shutdown()
