@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 from liverank_gpu import BackendName, Options, ShardLost
@@ -18,10 +19,12 @@ class Cluster:
     """Starts shards. `failing` names the next call during which one is lost, for watched queries
     and views by the method of ShardQueries, for edges by that of ShardEdgeReader; `absent` is how
     often workers do not start from now on, and `later_absent` how often more from that loss on.
+    `frozen` names a call that does not return until the shards are closed.
     """
 
     def __init__(self) -> None:
         self.failing: str | None = None
+        self.frozen: str | None = None
         self.absent = self.later_absent = 0
         self.may_start = threading.Event()
         self.may_start.set()
@@ -53,6 +56,7 @@ class LosingWorkers(ThreadWorkers):
             each.device.limit_memory(device_memory)
         super().__init__(options, size, backends)
         self.closed = False
+        self._ended = threading.Event()
         self._cluster = cluster
         self._lost = False
         self._notify: list[Callable[[], None]] = []
@@ -69,6 +73,9 @@ class LosingWorkers(ThreadWorkers):
         return super().call(method, arguments)
 
     def _fail(self, called: str) -> None:
+        if self._cluster.frozen == called:
+            self._ended.wait(60)
+            raise CancelledError
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent
@@ -89,4 +96,5 @@ class LosingWorkers(ThreadWorkers):
 
     def close(self) -> None:
         self.closed = True
+        self._ended.set()
         super().close()
