@@ -498,7 +498,9 @@ async def _step(to: str, name: str, step: Step, arguments: bytes) -> dict[str, A
         method: Callable[..., Awaitable[Any]] = getattr(_shards[to, name], step)
         return {"status": "OK", "result": packed(await method(*unpacked(arguments)))}
     except Exception as error:  # for the caller, who raises it
-        return dict(error_message(error))
+        message = dict(error_message(error))
+        error.__traceback__ = None  # its frames hold the shard, and it: a cycle
+        return message
 
 
 async def _receive(to: str, name: str, key: list[int], message: Any) -> dict[str, str]:

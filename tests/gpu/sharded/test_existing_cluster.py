@@ -251,6 +251,21 @@ def test_a_group_of_gpus_is_formed_again_after_an_error_of_one(
         assert engine.edges == 2
 
 
+def test_shards_are_freed_after_an_error_without_a_search_for_garbage(existing: Cluster) -> None:
+    gc.disable()
+    try:
+        with engine_on(existing, parts=Parts(member=FailsOnce)) as engine:
+            engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+            with pytest.raises(BackendUnavailable, match="another shard"):
+                engine.update()
+        begun = monotonic()
+        while shards_of(existing):
+            assert monotonic() - begun < 20.0
+            sleep(0.05)
+    finally:
+        gc.enable()
+
+
 def test_joining_a_group_that_one_shard_does_not_join_ends(
     existing: Cluster, monkeypatch: pytest.MonkeyPatch, nccl: list[emulated_nccl.Communicator]
 ) -> None:
