@@ -1,13 +1,13 @@
-"""Routes of this service, through FastAPI's hook for it: `APIRoute.get_route_handler`."""
+"""Routes of this service: FastAPI's, with handling of requests that is shorter."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
 from liverank_service.errors import InvalidField, ServiceError
 from liverank_service.http.access import REQUIRED_SCOPE, access_of
@@ -21,19 +21,24 @@ log = logging.getLogger("liverank.access")
 class Route(APIRoute):
     """Authorizes a request before it is looked at. Then refuses unknown query parameters: for a
     misspelt one the default would silently be used.
+
+    FastAPI's own handling also closes what dependencies with `yield` have opened, of which there
+    are none, and handles errors a second time.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = Endpoint(self.endpoint, frozenset(self.param_convertors))
-        calls = {method: call_of(method, self) for method in self.methods or ()}
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._endpoint = Endpoint(self.endpoint, frozenset(self.param_convertors))
+        self._calls = {method: call_of(method, self) for method in self.methods}
+        self.app = self._respond
 
-        async def handle(request: Request) -> Response:
-            _enter(request, calls[request.method])
-            if request.scope["query_string"]:
-                _refuse_unknown(request, endpoint.query_names)
-            return await compressed(request, await endpoint(request))
-
-        return handle
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        _enter(request, self._calls[request.method])
+        if scope["query_string"]:
+            _refuse_unknown(request, self._endpoint.query_names)
+        response = await compressed(request, await self._endpoint(request))
+        await response(scope, receive, send)
 
 
 def call_of(method: str, route: APIRoute) -> str:
