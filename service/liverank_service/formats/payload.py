@@ -55,6 +55,9 @@ _OTHERS = ("on_conflict", "sets", "expiry", "range")
 _SMALL_BATCH = 64
 """Maximum number of keys of a batch that is stored as JSON."""
 
+_END_OF_STREAM = bytes.fromhex("ffffffff 00000000")
+"""Of Arrow: a message of no bytes."""
+
 
 def encode_batch(columns: EdgeColumns) -> bytes:
     """An Arrow IPC stream of one row, with a list per column, and JSON in the schema's metadata. A
@@ -84,17 +87,13 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
         lists = {name: array.to_pylist() for name, array in arrays.items()}
         return orjson.dumps({"keys": kind, **lists, **others})
-    rows = [
-        pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
-        for column in arrays.values()
-    ]
+    rows = []
+    for column in arrays.values():
+        ends = pa.py_buffer(np.array([0, len(column)], np.int32))
+        rows.append(pa.Array.from_buffers(pa.list_(column.type), 1, [None, ends], 0, 0, [column]))
     metadata = {name: orjson.dumps(value) for name, value in others.items()}
     row = pa.record_batch(rows, names=list(arrays)).replace_schema_metadata(metadata or None)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, row.schema) as writer:
-        writer.write_batch(row)
-    payload: bytes = sink.getvalue().to_pybytes()
-    return payload
+    return b"".join((row.schema.serialize(), row.serialize(), _END_OF_STREAM))
 
 
 def decode_payload(payload: bytes) -> EdgeColumns:
