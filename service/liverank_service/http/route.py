@@ -29,7 +29,7 @@ class Route(APIRoute):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._endpoint = Endpoint(self.endpoint, frozenset(self.param_convertors))
-        self._calls = {method: call_of(method, self) for method in self.methods}
+        self._calls = {method: call_of(method, self) for method in self.methods or ()}
         self.app = self._respond
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
