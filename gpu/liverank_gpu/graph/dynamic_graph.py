@@ -365,16 +365,11 @@ class DynamicGraph(RankedGraph):
         known = len(self._loop)
         if vertices > known:
             room = max(vertices, known + known // 4)
-            loop, degree = (
-                self.backend.device.allocate("vertices", room, array.dtype.type)
-                for array in (self._loop, self._degree)
-            )
             # a new vertex has the policy's loop and nothing else
-            isolated = 1 if self.fixed_loops else 0
-            for array, values in ((loop, self._loop), (degree, self._degree)):
-                array[:known] = values
-                array[known:] = isolated
-            self._loop, self._degree = loop, degree
+            self._loop, self._degree = [
+                self.backend.device.grown("vertices", array, room, int(self.fixed_loops))
+                for array in (self._loop, self._degree)
+            ]
             self._extend(self.vertices)
 
     def _extend(self, vertices: int) -> None:
@@ -624,11 +619,9 @@ class ReversedGraph(RankedGraph):
         known = len(self._degree)
         if vertices > known:
             room = max(vertices, known + known // 4)
-            grown = self.backend.device.allocate(_REVERSED, room, self._degree.dtype.type)
-            grown[:known] = self._degree
             # a new vertex has the policy's loop and nothing else
-            grown[known:] = 1 if self.fixed_loops else 0
-            self._degree = grown
+            value = int(self.fixed_loops)
+            self._degree = self.backend.device.grown(_REVERSED, self._degree, room, value)
 
     def _count_all(self) -> None:
         csr, loop = self.graph.incoming.csr, self.graph.loop

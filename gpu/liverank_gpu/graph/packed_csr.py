@@ -312,18 +312,11 @@ class PackedCsr:
             self._update_views()
 
     def _reserve_exactly(self, vertices: int) -> None:
-        xp, known = self._backend.xp, self._allocated
         old = (self._starts, self._lengths, self._capacities, self._degree_bins, self._order)
-        grown = [
-            self._backend.device.allocate("vertices", vertices, array.dtype.type) for array in old
-        ]
-        for array, values in zip(grown, old, strict=True):
-            array[:known] = values
-        *zeroed, order = grown
-        for array in zeroed:
-            array[known:] = 0
+        grown = [self._backend.device.grown("vertices", array, vertices) for array in old]
         # new vertices belong at the end of the last group, that of the shortest rows
-        order[known:] = xp.arange(known, vertices, dtype=np.int32)
+        known = self._allocated
+        grown[-1][known:] = self._backend.xp.arange(known, vertices, dtype=np.int32)
         self._starts, self._lengths, self._capacities, self._degree_bins, self._order = grown
         self._allocated = vertices
 

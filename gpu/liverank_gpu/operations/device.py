@@ -165,6 +165,15 @@ class DeviceOperations(ABC):
             needed = count * np.dtype(dtype).itemsize
             raise OutOfMemory(purpose, needed, self.memory_available()) from error
 
+    def grown(self, purpose: str, array: Array, room: int, value: float = 0) -> Array:
+        """A copy with `room` elements, those behind the array's own of this value. Raises
+        OutOfMemory.
+        """
+        found = self.allocate(purpose, room, array.dtype.type)
+        found[: len(array)] = array
+        found[len(array) :] = value
+        return found
+
 
 # ---- where the time of a batch goes: consecutive stages without gaps ----
 #

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -75,22 +76,12 @@ class Workspace:
         if vertices <= self.room:
             return
         room = max(vertices, self.room + self.room // 4)
-        known, listed = self.vertices, self.residual.listed
-        allocate = self._backend.device.allocate
-        values = allocate(self._purpose, room, np.float64)
-        residuals = allocate(self._purpose, room, np.float64)
-        marks = allocate(self._purpose, room, np.int32)
-        candidates = allocate(self._purpose, self._list_room(room), np.int32)
-        for array, old in (
-            (values, self.values),
-            (residuals, self.residual.values),
-            (marks, self.residual.marks),
-        ):
-            array[:known] = old
-            array[known:] = 0
-        candidates[:listed] = self.residual.candidates[:listed]
+        grown, known = partial(self._backend.device.grown, self._purpose), self.vertices
+        vectors = (self.values, self.residual.values, self.residual.marks)
+        values, residuals, marks = (grown(vector, room) for vector in vectors)
+        self._candidates = grown(self.listed, self._list_room(room))
         self._values, self._residuals, self._marks = values, residuals, marks
-        self._candidates = self.residual.candidates = candidates
+        self.residual.candidates = self._candidates
         self._update_views(known)
 
     def extend(self, vertices: int) -> None:
