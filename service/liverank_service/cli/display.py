@@ -149,6 +149,11 @@ def counts(**numbers: int) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), f"{count:,}") for name, count in numbers.items() if count]
 
 
+def number(value: float) -> str:
+    """Of a summary: whole numbers, such as counts, with all of their digits."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,g}"
+
+
 def unused(columns: Sequence[str]) -> list[tuple[str, str]]:
     """A row for `figures` that names the columns that did not count, if there are any."""
     return [("columns not used", ", ".join(map(printable, columns)))] if columns else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,14 @@ def test_numbers_of_the_same_name_are_those_of_their_program(run: Any, triangle:
     programs = json.loads(out)["programs"]
     assert programs["components"]["summary"] == {"components": 1, "largest": 4}
     assert programs["cores"]["summary"] == {"largest": 2}
+
+
+def test_counts_are_shown_with_all_of_their_digits(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "complete.txt"
+    file.write_text("".join(f"{u} {v}\n" for v in range(200) for u in range(v)))
+    _, out, _ = run("analyse", file, "clustering", "--backend", "cpu")
+    assert re.search(r"triangles +1,313,400\n", out)  # 200 over 3
+    assert re.search(r"average +1 ", out)
 
 
 def test_distances_from_a_vertex_and_all_values_in_a_file(run: Any, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def analyse(
     for answer in found.answers:
         console.print(display.value_table(answer.program, answer.top(output.top, "largest")))
         console.print()
-        summary = [(name, f"{number:,g}") for name, number in answer.summary.items()]
+        summary = [(name, display.number(number)) for name, number in answer.summary.items()]
         seconds = f"{answer.receipt['seconds']:.3f} s"
         streamed = found.streaming.get(answer.program)
         loaded = [("streamed", str(streamed))] if streamed else []
