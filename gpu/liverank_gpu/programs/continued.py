@@ -6,7 +6,7 @@ may rise is found among candidates, in an order that is kept beside the values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +44,15 @@ class Earlier(NamedTuple):
     def removed(self) -> Array:
         """integer[2, r], the ends of edges that are gone, likewise."""
         return self.ends[:, self.more < 0]
+
+
+def _marked(xp: Any, flags: Array, places: Iterable[Array]) -> Array:
+    """int64[k]: these places in ascending order, each once. flags: bool, False before and after"""
+    for each in places:
+        flags[each] = True
+    found = xp.flatnonzero(flags)
+    flags[found] = False
+    return found
 
 
 # ---- core numbers ----
@@ -117,12 +126,7 @@ class CoreContinuation:
         return CoreOrder(self._places, suspects)
 
     def _marked(self, *vertices: Array) -> Array:
-        """int32[k]: these vertices in ascending order, each once."""
-        for each in vertices:
-            self._flags[each] = True
-        found = self._backend.xp.flatnonzero(self._flags).astype(np.int32)
-        self._flags[found] = False
-        return found
+        return _marked(self._backend.xp, self._flags, vertices).astype(np.int32)
 
     def _lower(self, active: Array) -> None:
         """Lowers bounds until all are supported, if those of other vertices are."""
@@ -444,12 +448,7 @@ class TrussContinuation:
             places[suspects] = self._first
 
     def _marked(self, *places: Array) -> Array:
-        """int64[k]: these edges in ascending order, each once."""
-        for each in places:
-            self._flags[each] = True
-        found = self._xp.flatnonzero(self._flags)
-        self._flags[found] = False
-        return found
+        return _marked(self._xp, self._flags, places)
 
     def _examine(self, active: Array) -> tuple[Array, Array]:
         self.examined, self.rounds = self.examined + len(active), self.rounds + 1
