@@ -203,7 +203,7 @@ def test_the_wheel_has_what_programs_are_compiled_with(installed: Installed) -> 
         *(ROOT / "gpu/liverank_gpu/kernels").glob("*.h"),
     }
     assert len(headers) > 5
-    headers.add(ROOT / "gpu/liverank_gpu/native/module.cpp")
+    headers |= {ROOT / "gpu/liverank_gpu/native" / each for each in ("module.cpp", "pool.cpp")}
     assert {str(path.relative_to(ROOT / "gpu")) for path in headers} <= names
 
 
