@@ -80,10 +80,10 @@ def _room(module: str) -> str:
     return module.removeprefix("liverank_gpu").removeprefix(".").split(".")[0]
 
 
-@pytest.mark.parametrize("path", _modules("gpu"), ids=lambda path: path.stem)
-def test_the_engine_knows_nothing_of_the_service(path: Path) -> None:
-    packages = {module.split(".")[0] for module in _imports(path)} - sys.stdlib_module_names
-    assert packages <= ENGINE_MAY_IMPORT
+def test_the_engine_knows_nothing_of_the_service() -> None:
+    for path in _modules("gpu"):
+        packages = {module.split(".")[0] for module in _imports(path)} - sys.stdlib_module_names
+        assert packages <= ENGINE_MAY_IMPORT, path
 
 
 def test_imports_inside_the_engine_go_one_way() -> None:

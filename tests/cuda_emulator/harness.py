@@ -291,7 +291,7 @@ class CpuLoader:
     def prepare(self, name: str) -> None:
         """Compiles a file of kernels, unless another process does."""
         source, expressions = self._source(name), tuple(self._names(name))
-        _kernels(self._cache, _runtime(self._cache), name, source, expressions, waits=False)
+        _kernels(self._cache, runtime_library(self._cache), name, source, expressions, waits=False)
 
     def __call__(self, name: str) -> Callable[[str], CompiledKernel]:
         source, expressions = self._source(name), tuple(self._names(name))
@@ -363,7 +363,7 @@ def _load(
     cache: Path, name: str, source: str, names: tuple[str, ...]
 ) -> tuple[ctypes.CDLL, ctypes.CDLL]:
     with _lock:
-        runtime = _runtime(cache)
+        runtime = runtime_library(cache)
         return _open(runtime), _open(_kernels(cache, runtime, name, source, names))
 
 
@@ -373,7 +373,7 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 @functools.cache
-def _runtime(cache: Path) -> Path:
+def runtime_library(cache: Path) -> Path:
     files = sorted((HERE / "runtime").iterdir())
     units = [file for file in files if file.suffix == ".cpp"]
     return _built(

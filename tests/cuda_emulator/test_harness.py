@@ -13,8 +13,14 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from tests.cuda_emulator import harness
-from tests.cuda_emulator.harness import CompiledKernel, CpuLoader, KernelFault, require_compiler
+from tests.cuda_emulator.harness import (
+    CACHE,
+    CompiledKernel,
+    CpuLoader,
+    KernelFault,
+    require_compiler,
+    runtime_library,
+)
 
 Order = Literal["forward", "shuffled"]
 Load = Callable[[str], CompiledKernel]
@@ -454,7 +460,7 @@ def test_kernels_may_be_launched_from_several_threads(working: Load) -> None:
 
 def test_a_library_is_compiled_once_for_the_same_source(tmp_path: Path) -> None:
     require_compiler()
-    shutil.copy(harness._runtime(harness.CACHE), tmp_path)  # takes two seconds
+    shutil.copy(runtime_library(CACHE), tmp_path)  # takes two seconds
     for value in (1, 2, 1):
         text = f"__global__ void store(int* out) {{ *out = {value}; }}"
         load = CpuLoader(

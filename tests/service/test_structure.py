@@ -54,8 +54,13 @@ def all_modules() -> frozenset[str]:
     return frozenset(module_of(path) for path in FILES)
 
 
-def imports(path: Path) -> Iterator[tuple[str, str | None]]:
+@cache
+def imports(path: Path) -> list[tuple[str, str | None]]:
     """Modules that a file imports anywhere, each with the name taken from it, if one is."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, str | None]]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
@@ -85,43 +90,35 @@ def rooms_in(modules: set[str]) -> set[str]:
     return {room_of(module) for module in modules if module.startswith("liverank_service.")}
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_go_one_way(path: Path) -> None:
-    if (module := module_of(path)) == "liverank_service":
-        assert not imported_modules(path)
-        return
-    room = room_of(module)
-    row = next(place for place, rooms in enumerate(ORDER) if room in rooms)
-    above = set().union(*ORDER[:row])
-    assert rooms_in(imported_modules(path)) <= above | {room}
-
-
-def test_the_order_names_what_there_is() -> None:
-    assert set().union(*ORDER) == {
-        room_of(module) for module in all_modules() - {"liverank_service"}
-    }
-
-
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {module_of(path): imported_modules(path) & all_modules() for path in FILES}
+def test_imports_go_one_way() -> None:
+    imported = {module_of(path): imported_modules(path) for path in FILES}
+    assert not imported["liverank_service"]
+    others = all_modules() - {"liverank_service"}
+    assert set().union(*ORDER) == {room_of(module) for module in others}
+    for module in others:
+        room = room_of(module)
+        row = next(place for place, rooms in enumerate(ORDER) if room in rooms)
+        above = set().union(*ORDER[:row])
+        assert rooms_in(imported[module]) <= above | {room}, module
+    graph = {module: used & all_modules() for module, used in imported.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_web_frameworks_are_imported_by_the_http_layer_only(path: Path) -> None:
-    used = imported_modules(path)
-    if not module_of(path).startswith(("liverank_service.http", "liverank_service.app")):
-        assert not used & WEB
-    if module_of(path) != "liverank_service.http.server":
-        assert "uvicorn" not in used
+def test_web_frameworks_are_imported_by_the_http_layer_only() -> None:
+    for path in FILES:
+        used, module = imported_modules(path), module_of(path)
+        if not module.startswith(("liverank_service.http", "liverank_service.app")):
+            assert not used & WEB, module
+        if module != "liverank_service.http.server":
+            assert "uvicorn" not in used, module
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_the_service_uses_the_public_names_of_the_engine(path: Path) -> None:
-    for module, name in imports(path):
-        if module.split(".")[0] == "liverank_gpu":
-            assert module == "liverank_gpu", f"imports {module}"
-            assert name in {*liverank_gpu.__all__, "generate", "kernels"}
+def test_the_service_uses_the_public_names_of_the_engine() -> None:
+    for path in FILES:
+        for module, name in imports(path):
+            if module.split(".")[0] == "liverank_gpu":
+                assert module == "liverank_gpu", f"{path} imports {module}"
+                assert name in {*liverank_gpu.__all__, "generate", "kernels"}, path
 
 
 TABLES = (
@@ -133,12 +130,13 @@ TABLES = (
 """What the server has of the package that users import."""
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_the_client_is_used_by_the_command_only_and_its_tables_by_all(path: Path) -> None:
-    if not module_of(path).startswith("liverank_service.cli"):
-        for module, name in imports(path):
-            is_own = module.split(".")[0] != "liverank"
-            assert is_own or f"{module}.{name}.".startswith(TABLES), f"imports {module}"
+def test_the_client_is_used_by_the_command_only_and_its_tables_by_all() -> None:
+    for path in FILES:
+        if not module_of(path).startswith("liverank_service.cli"):
+            for module, name in imports(path):
+                is_own = module.split(".")[0] != "liverank"
+                is_table = f"{module}.{name}.".startswith(TABLES)
+                assert is_own or is_table, f"{path} imports {module}"
 
 
 def test_the_server_does_not_load_the_client() -> None:
