@@ -10,17 +10,17 @@ import linecache
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Generator, Mapping
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from benchmarks.server import Server
 from liverank import Client
+from liverank_service.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "http://127.0.0.1:8080"
@@ -125,15 +125,14 @@ class Examples:
         os.environ["LIVERANK_URL"] = self._server.url
 
     def _liverank(self, arguments: list[str]) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "liverank_service.cli", *arguments],
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        with (
+            chdir(self._folder),
+            redirect_stdout(io.StringIO()) as printed,
+            pytest.raises(SystemExit) as ended,
+        ):
+            main(arguments)
+        assert ended.value.code in (0, None)
+        return printed.getvalue()
 
 
 def matches(printed: str, expected: str, is_json: bool) -> bool:
