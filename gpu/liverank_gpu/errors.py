@@ -23,7 +23,11 @@ EXIT_DEVICE_LOST = 70
 
 
 class EngineError(Exception):
-    """Base of every error that the engine raises on purpose."""
+    """Base of every error that the engine raises on purpose.
+
+    What keeps one keeps it without its traceback, and raises copies: frames that hold the keeper
+    would have it freed, with its arrays, by a search for garbage only.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         # an error of a shard is raised in another process, without calling its constructor again

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import chain, groupby
@@ -395,7 +396,7 @@ class QueryBatch:
             try:
                 self._queries[index] = query.after(removed)
             except UnknownVertex as error:
-                self._lost[index] = error
+                self._lost[index] = error.with_traceback(None)
         return len(self._lost) > known
 
     def answers(self) -> list[Personalized]:
@@ -404,7 +405,7 @@ class QueryBatch:
 
     def _answer(self, index: int) -> Personalized:
         if index in self._lost:
-            raise self._lost[index]
+            raise copy(self._lost[index])
         return self._answers[index]
 
     def take(self, indices: range) -> list[Personalized] | None:

@@ -21,6 +21,7 @@ their own vertices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -245,7 +246,7 @@ class RegistrationWithin(Registration):
 
     def step(self) -> None:
         if self._lost:
-            raise self._lost
+            raise copy(self._lost)
         if self.subgraph is None:
             self._make()
             return
@@ -286,7 +287,7 @@ class RegistrationWithin(Registration):
         try:
             asked = self._after(update)
         except UnknownVertex as error:
-            self._lost = error
+            self._lost = error.with_traceback(None)
             self.close()
             return
         assert isinstance(asked, ResolvedView)

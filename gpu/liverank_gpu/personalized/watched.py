@@ -13,6 +13,7 @@ A dense one keeps y and r of its own, and borrows what lists the entries to push
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Generic, Self, TypeVar
 
@@ -87,7 +88,7 @@ class Registration:
         batch removed a seed.
         """
         if self._lost:
-            raise self._lost
+            raise copy(self._lost)
         if self._query is None:
             self._query = Query(self.context, to_solve(self.asked))
             if self._start is not None:
@@ -116,7 +117,7 @@ class Registration:
             if self._query is not None and not self._query.follows(update):
                 self.close()
         except UnknownVertex as error:
-            self._lost = error
+            self._lost = error.with_traceback(None)
             self.close()
 
     def _after(self, update: GraphUpdate) -> ResolvedQuery:
@@ -162,7 +163,7 @@ class Entry:
     def why_missing(self) -> UnknownVertex | OutOfMemory:
         """Why it has no answer."""
         if self.lost is not None:
-            return self.lost
+            return copy(self.lost)
         available = self.context.graph.backend.device.memory_available()
         needed = _bytes_needed(self.context, self.asked)
         return OutOfMemory(_purpose(self.name, self.asked), needed, available)
@@ -200,7 +201,7 @@ class Entry:
         try:
             self.asked = self.asked.after(removed)
         except UnknownVertex as error:
-            self.lost = error
+            self.lost = error.with_traceback(None)
             self.forget()
 
     def _solve(self) -> None:

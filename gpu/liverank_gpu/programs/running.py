@@ -224,7 +224,7 @@ class ProgramRun:
 
     def close(self) -> None:
         """Forgets its arrays."""
-        self._computed = self._state = None
+        self._computed = self._state = self._error = None
         self._parts.close()
 
     def _parts_of(self, work: Work, after: Answer | None, resume: SavedRun | None) -> Parts:

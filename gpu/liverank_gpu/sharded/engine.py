@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -117,7 +118,7 @@ class ShardedRegistration(Running, Registration):
         UnknownVertex if a batch removed a seed.
         """
         if self._lost:
-            raise self._lost
+            raise copy(self._lost)
         self._done = self._solve(self)
 
     def follow(self, removed: NDArray[np.int64]) -> None:
@@ -172,7 +173,7 @@ class _Entry:
         """Its content. Raises why there is none."""
         if self.content is None:
             assert self.error is not None
-            raise self.error
+            raise copy(self.error)
         return self.content
 
     def ranked(self, *, solve: bool = True) -> Ranks:
@@ -208,7 +209,7 @@ class _Entry:
         try:
             self.asked = before.after(removed)
         except UnknownVertex as error:
-            self.content, self.error = None, error
+            self.content, self.error = None, error.with_traceback(None)
         self.lost_seeds |= self.lost or self.asked is not before
 
     def take(self, parts: Sequence[Mapping[str, Told]]) -> float:
@@ -242,7 +243,7 @@ class _Entry:
         try:
             self.kept.keep(registration)
         except MemoryError as error:
-            self.error, self.content = error, None
+            self.error, self.content = error.with_traceback(None), None  # whose frames have self
         finally:
             registration.close()
         self.kept[self.name].lost_seeds = self.lost_seeds

@@ -273,10 +273,12 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         try:
             ranks = self._engine.view(name, solve=False)
         except UnknownId:
+            ranks = None
+        except MemoryError as error:
+            return RankView(query, None, error.with_traceback(None), within=within)
+        if ranks is None:  # here, since an error would have the one above
             self._solve(name)
             return self._result(name)
-        except MemoryError as error:
-            return RankView(query, None, error, within=within)
         if before and before.ranks is ranks and before.request is query:
             return before
         self._published += 1

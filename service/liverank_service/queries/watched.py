@@ -171,7 +171,7 @@ class KeptQueries(ABC, Generic[Query, Result]):
                 self._forget(name)
         except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:
             self._forget(name)
-            self._found[name] = error
+            self._found[name] = error.with_traceback(None)  # its frames have this object
         else:
             self._found[name] = found
 
@@ -238,10 +238,12 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
         try:
             answer = self._engine.watched(name)
         except UnknownId:
+            answer = None
+        except MemoryError as error:
+            return WatchedResult(query, none, None, error.with_traceback(None))
+        if answer is None:  # here, since an error would have the one above
             self._solve(name)
             return self._result(name)
-        except MemoryError as error:
-            return WatchedResult(query, none, None, error)
         if before and before.answer and before.answer.vertices is answer.vertices:
             vertices = before.vertices
         else:  # it was solved

@@ -134,7 +134,7 @@ def test_the_interactive_documentation_needs_no_other_host(server: Server) -> No
 
 def test_a_dropped_graph_is_freed_without_a_search_for_garbage(server: Server) -> None:
     """Whatever it was used for; a search would hold up all reads, and not find what is frozen."""
-    path, seeds = server.new_graph(), {"seeds": {"a": 1}}
+    path, seeds, limits = server.new_graph(), {"seeds": {"a": 1}}, {"supersteps": 1}
     for method, of, body, status in (
         ("POST", "batches", {"insert": [["a", "b"], ["b", "c"]]}, 200),
         ("POST", "batches", {"insert": [["c", "a"]], "delete": [["a", "b"]]}, 200),
@@ -147,6 +147,8 @@ def test_a_dropped_graph_is_freed_without_a_search_for_garbage(server: Server) -
         ("GET", "edges", None, 200),
         ("GET", "top", None, 200),
         ("GET", "batches/9", None, 404),
+        ("PUT", "views/mine", {"teleport": {"weights": {"a": 1}}}, 201),
+        ("POST", "analyses/levels", {"parameters": {"source": "b"}, "limits": limits}, 202),
     ):
         answer = server.http.request(method, f"{path}/{of}", json=body)
         assert answer.status_code == status, (of, answer.text)
@@ -158,6 +160,8 @@ def test_a_dropped_graph_is_freed_without_a_search_for_garbage(server: Server) -
         engine = pipeline._engine
         assert engine is not None
         pipeline.checkpoint().result(60.0)
+        # the watched query and the view have errors from now on
+        assert server.post(path, json={"remove": ["a"]})["removed"] == 1
         parts = (pipeline, engine, engine._graph, engine._iterate.values, pipeline.view)
         held = [weakref.ref(part) for part in parts]
         del pipeline, engine, parts
