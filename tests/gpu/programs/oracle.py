@@ -119,7 +119,10 @@ def dn_graphs(graph: nx.Graph) -> dict[tuple[int, int], tuple[int, int]]:
     """
     lambdas = {edge: k - 2 for edge, k in trussness(graph).items()}
     found: dict[tuple[int, int], tuple[int, int]] = {}
+    seen: set[tuple[int, int]] = set()
     for first, density in lambdas.items():
+        if first in seen:
+            continue
         edges, vertices = {first}, set(first)
         grows = True
         while grows:
@@ -128,8 +131,9 @@ def dn_graphs(graph: nx.Graph) -> dict[tuple[int, int], tuple[int, int]]:
             edges |= more
             vertices |= {v for e in more for v in e}
             grows = bool(more)
+        seen |= edges  # from each of them on it would be the same
         if max(lambdas[e] for e in touching) == density:
-            found[first] = min(vertices), density
+            found |= dict.fromkeys(edges, (min(vertices), density))
     return found
 
 
