@@ -40,10 +40,9 @@ if "TMPDIR" not in os.environ and os.access(_memory := "/dev/shm", os.W_OK):
     if may_run and shutil.disk_usage(_memory).free >= 8 << 30:
         os.environ["TMPDIR"] = tempfile.tempdir = _memory
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # read when NumPy is imported: the workers share the cores, where threads of BLAS would spin
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-else:
+# read when NumPy is imported: for matrices as small as these its threads would only spin
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" not in os.environ:
     # before they are imported: the kernels of the CPU that have changed are compiled
     runpy.run_path(str(Path(__file__).parents[1] / "gpu" / "hatch_build.py"))["extensions"]()
 
