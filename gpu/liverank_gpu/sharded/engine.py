@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any, NamedTuple, NoReturn, Self, get_args
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -584,16 +585,18 @@ class ShardedEngine(Engine):
         self._workers = workers or started_workers(
             self.options, shards, backend, cluster, device_memory
         )
-        self.edge_reader = ShardedEdgeReader(self, self._workers)
+        # what the engine has does not keep it: its memory goes with the last who uses it
+        engine: Any = proxy(self)
+        self.edge_reader = ShardedEdgeReader(engine, self._workers)
         self.ids = VertexIds()
         self.shard_vertices: list[int] = []
         self.shard_edges: list[int] = []
         self.shard_bytes: list[int] = []
         self.running: list[Running] = []
         self.new_number = partial(next, count())
-        calls = (self._call_program, self.new_number)
-        self.programs = ShardedPrograms(self._graph, lambda: self.ids, *calls)
-        self._queries = ShardedQueries(self)
+        calls = (partial(self._workers.everywhere, "call_program"), self.new_number)
+        self.programs = ShardedPrograms(self._graph, lambda: engine.ids, *calls)
+        self._queries = ShardedQueries(engine)
         self._order: NDArray[np.int64] | None = None
         self._ordered = False  # at the last update: the first edges decide on the order
         self._permutation, self._shared = VertexPermutation(host_backend()), ReusedValues()
@@ -816,9 +819,6 @@ class ShardedEngine(Engine):
     def reader(self, reversed_: bool) -> ShardedEdgeReader:
         """Of the edges, or of those of the reversed graph."""
         return _ReversedEdgeReader(self, self._workers) if reversed_ else self.edge_reader
-
-    def _call_program(self, method: str, *arguments: Any) -> list[Any]:
-        return self._workers.everywhere("call_program", method, *arguments)
 
     def edge_list(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """See Engine.edge_list. Raises OutOfMemory, ShardLost."""

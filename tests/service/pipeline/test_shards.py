@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from tests.service.graphs import (
     Sent,
     batch,
     edges_of,
+    engine_of,
     opened,
     send,
     started,
@@ -220,6 +223,24 @@ def test_batches_committed_with_others_in_progress_are_all_ranked_later(
     pipeline.wait_until_open()
     assert pipeline.view.edges == 4
     assert {pipeline.outcome(version).status for version in range(1, 5)} == {"ranked"}  # type: ignore[union-attr]
+
+
+def test_a_graph_in_shards_is_freed_without_a_search_for_garbage(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    pipeline = opened(tmp_path, shards=2)
+    for edges in (EDGES, [("a", "c")]):
+        send(pipeline, batch(edges))
+    gc.collect()
+    gc.disable()
+    try:
+        engine = ref(engine_of(pipeline))
+        pipeline.close(NotReady("the test ends"))
+        del pipeline
+        assert engine() is None
+        assert cluster.started[0].closed
+    finally:
+        gc.enable()
 
 
 def test_recovery_is_tried_until_workers_start(pipeline: Pipeline, cluster: Cluster) -> None:
