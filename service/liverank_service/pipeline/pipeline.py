@@ -49,7 +49,7 @@ from liverank_service.pipeline.recovery import (
     map_checkpoint,
     restored_journal,
 )
-from liverank_service.pipeline.shards import CLOSE_SECONDS, Shards, end_process
+from liverank_service.pipeline.shards import Shards, end_process
 from liverank_service.pipeline.waiting import Waiter, Waiters, weakly
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.writer import Admission, QueueLimits, Task, WorkQueue, Writer
@@ -287,16 +287,10 @@ class Pipeline:
         return self._writer_or_not_ready().checkpointer.request()
 
     def close(self, reason: Exception) -> None:
-        """Ends after the batches in progress; waiting and later requests fail with `reason`. Shards
-        have CLOSE_SECONDS for a batch: then its ranks follow at the next start.
-        """
+        """Ends after the batches in progress; waiting and later requests fail with `reason`."""
         self._queue.close(reason)
         self._may_recover.set()
-        self._thread.join(CLOSE_SECONDS if self.shards.count else None)
-        if self._thread.is_alive():  # a worker may be frozen
-            log.error("graph %s: the work of its shards has not ended: it is cut", self.graph)
-            self.shards.release()
-            self._thread.join()
+        self._thread.join()
         if self._last is not None:
             self._last.close(reason)
 

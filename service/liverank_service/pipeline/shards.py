@@ -74,9 +74,6 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 _OPENING_ATTEMPTS = 8
 """At a graph that has not been open yet, before the loss of a shard is an error."""
 
-CLOSE_SECONDS = 20.0
-"""For a call in progress when a graph is closed."""
-
 _RELEASE_SECONDS = 30.0
 """How long workers that do not end may hold up the recovery of their graph."""
 
@@ -242,7 +239,7 @@ class Shards:
         self.loss, self._delay = None, _FIRST_DELAY
 
     def release(self) -> None:
-        """Ends the workers, if there are any. A call in progress raises ShardLost."""
+        """Ends the workers, if there are any."""
         self._engine = None
         if self._workers is not None:
             self._workers.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from typing import Any
 
 from liverank_gpu import BackendName, Options, ShardLost
@@ -19,12 +18,10 @@ class Cluster:
     """Starts shards. `failing` names the next call during which one is lost, for watched queries
     and views by the method of ShardQueries, for edges by that of ShardEdgeReader; `absent` is how
     often workers do not start from now on, and `later_absent` how often more from that loss on.
-    `frozen` names a call that does not return until the shards are closed.
     """
 
     def __init__(self) -> None:
         self.failing: str | None = None
-        self.frozen: str | None = None
         self.absent = self.later_absent = 0
         self.may_start = threading.Event()
         self.may_start.set()
@@ -56,7 +53,6 @@ class LosingWorkers(ThreadWorkers):
             each.device.limit_memory(device_memory)
         super().__init__(options, size, backends)
         self.closed = False
-        self._ended = threading.Event()
         self._cluster = cluster
         self._lost = False
         self._notify: list[Callable[[], None]] = []
@@ -73,9 +69,6 @@ class LosingWorkers(ThreadWorkers):
         return super().call(method, arguments)
 
     def _fail(self, called: str) -> None:
-        if self._cluster.frozen == called:
-            self._ended.wait(60)
-            raise CancelledError
         if self._cluster.failing == called:
             self._cluster.failing = None
             self._cluster.absent += self._cluster.later_absent
@@ -96,5 +89,4 @@ class LosingWorkers(ThreadWorkers):
 
     def close(self) -> None:
         self.closed = True
-        self._ended.set()
         super().close()

@@ -266,23 +266,6 @@ def test_a_graph_can_be_closed_while_it_recovers(tmp_path: Path, cluster: Cluste
         assert again.view.edges == 4
 
 
-def test_a_graph_can_be_closed_while_its_shards_are_frozen(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("liverank_service.pipeline.pipeline.CLOSE_SECONDS", 0.2)
-    pipeline = opened(tmp_path, shards=2)
-    cluster.frozen = "update"
-    one = batch(EDGES)
-    submit(pipeline, one)
-    assert one.durable.result(60) == 1
-    pipeline.close(NotReady("the test ends"))
-    with pytest.raises(RankingDelayed, match="version 1 is committed, but not ranked yet"):
-        one.ranked.result(0)
-    assert pipeline.fault is None
-    with working(tmp_path) as again:
-        assert again.view.edges == 4
-
-
 def test_workers_that_do_not_start_are_an_error_of_the_first_opening(
     tmp_path: Path, cluster: Cluster
 ) -> None:
