@@ -22,6 +22,7 @@ Nothing here needs NumPy or PyArrow for pairs and for graphs.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -218,7 +219,7 @@ def _understood(data: Any) -> Any:
 def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
     if isinstance(data, str | bytes | PathLike):
         advice = "read a file first, as by pandas.read_parquet"
-        raise InvalidInput("edges", f"{EXPECTED}, got {data!r}: {advice}")
+        raise InvalidInput("edges", f"{EXPECTED}, got {reprlib.repr(data)}: {advice}")
     data = _understood(data)
     is_frame = isinstance(data, Mapping) or _is_frame(data)
     if columns.time is not None and not is_frame and not _is_empty(data):

@@ -16,7 +16,9 @@ NotConverged              a warning, or an error of the same name where that is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+AnyError = TypeVar("AnyError", bound=BaseException)
 
 EXIT_DEVICE_LOST = 70
 """With which a process ends after DeviceLost: EX_SOFTWARE of sysexits.h."""
@@ -25,13 +27,20 @@ EXIT_DEVICE_LOST = 70
 class EngineError(Exception):
     """Base of every error that the engine raises on purpose.
 
-    What keeps one keeps it without its traceback, and raises copies: frames that hold the keeper
-    would have it freed, with its arrays, by a search for garbage only.
+    What keeps one keeps it `without_frames`, and raises copies of it.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
         # an error of a shard is raised in another process, without calling its constructor again
         return _restored, (type(self), self.args, self.__dict__)
+
+
+def without_frames(error: AnyError) -> AnyError:
+    """The error without its traceback, cause and context, to be kept: frames that hold the keeper
+    would have it freed, with its arrays, by a search for garbage only.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 def _restored(kind: type[EngineError], arguments: Any, fields: dict[str, Any]) -> EngineError:

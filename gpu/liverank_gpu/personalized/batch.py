@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.errors import UnknownVertex
+from liverank_gpu.errors import UnknownVertex, without_frames
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.reading import induced_subgraph
 from liverank_gpu.graph.vertices import VertexIds
@@ -396,7 +396,7 @@ class QueryBatch:
             try:
                 self._queries[index] = query.after(removed)
             except UnknownVertex as error:
-                self._lost[index] = error.with_traceback(None)
+                self._lost[index] = without_frames(error)
         return len(self._lost) > known
 
     def answers(self) -> list[Personalized]:

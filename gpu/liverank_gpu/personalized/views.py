@@ -30,7 +30,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.errors import InvalidValue, UnknownVertex
+from liverank_gpu.errors import InvalidValue, UnknownVertex, without_frames
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, ReversedGraph
 from liverank_gpu.graph.ranked_graph import RankedGraph
 from liverank_gpu.graph.reading import EdgeReader, induced_subgraph
@@ -287,7 +287,7 @@ class RegistrationWithin(Registration):
         try:
             asked = self._after(update)
         except UnknownVertex as error:
-            self._lost = error.with_traceback(None)
+            self._lost = without_frames(error)
             self.close()
             return
         assert isinstance(asked, ResolvedView)

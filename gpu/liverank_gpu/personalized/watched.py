@@ -20,7 +20,7 @@ from typing import Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
+from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex, without_frames
 from liverank_gpu.graph.vertices import NO_IDS
 from liverank_gpu.operations.graph import GraphUpdate
 from liverank_gpu.pagerank.iterate import Workspace
@@ -117,7 +117,7 @@ class Registration:
             if self._query is not None and not self._query.follows(update):
                 self.close()
         except UnknownVertex as error:
-            self._lost = error.with_traceback(None)
+            self._lost = without_frames(error)
             self.close()
 
     def _after(self, update: GraphUpdate) -> ResolvedQuery:
@@ -201,7 +201,7 @@ class Entry:
         try:
             self.asked = self.asked.after(removed)
         except UnknownVertex as error:
-            self.lost = error.with_traceback(None)
+            self.lost = without_frames(error)
             self.forget()
 
     def _solve(self) -> None:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
+from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex, without_frames
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.packed_csr import distinct, ends_and_slots
 from liverank_gpu.graph.reading import SharedGraph, copied_bytes, detach
@@ -224,7 +224,9 @@ class ProgramRun:
 
     def close(self) -> None:
         """Forgets its arrays."""
-        self._computed = self._state = self._error = None
+        self._computed = self._state = None
+        if self._error is not None:
+            without_frames(self._error)
         self._parts.close()
 
     def _parts_of(self, work: Work, after: Answer | None, resume: SavedRun | None) -> Parts:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends import host_backend
 from liverank_gpu.engine import Engine
-from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex
+from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex, without_frames
 from liverank_gpu.graph.batch import insertion_weights, require_times
 from liverank_gpu.graph.decay import half_lives
 from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours, StagingBuffer
@@ -210,7 +210,7 @@ class _Entry:
         try:
             self.asked = before.after(removed)
         except UnknownVertex as error:
-            self.content, self.error = None, error.with_traceback(None)
+            self.content, self.error = None, without_frames(error)
         self.lost_seeds |= self.lost or self.asked is not before
 
     def take(self, parts: Sequence[Mapping[str, Told]]) -> float:
@@ -244,7 +244,7 @@ class _Entry:
         try:
             self.kept.keep(registration)
         except MemoryError as error:
-            self.error, self.content = error.with_traceback(None), None  # whose frames have self
+            self.error, self.content = without_frames(error), None
         finally:
             registration.close()
         self.kept[self.name].lost_seeds = self.lost_seeds

@@ -297,7 +297,7 @@ class PendingQuery(Generic[Answer]):
         return False
 
     def fail(self, error: Exception) -> None:
-        """Nothing if it is answered: others may share its solve."""
+        """Nothing if it is cancelled, or answered: others of its solve may fail later."""
         if not self.answer.done() and self.answer.set_running_or_notify_cancel():
             self.answer.set_exception(error)
 

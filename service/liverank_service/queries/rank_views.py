@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -275,7 +276,7 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
         except UnknownId:
             ranks = None
         except MemoryError as error:
-            return RankView(query, None, error.with_traceback(None), within=within)
+            return RankView(query, None, copy(error), within=within)
         if ranks is None:  # here, since an error would have the one above
             self._solve(name)
             return self._result(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -141,7 +142,7 @@ class KeptQueries(ABC, Generic[Query, Result]):
             self._engine.keep(registration)
         except Exception as error:
             # the engine has another query of the name, or none: this one is to be solved again
-            self._found[name] = error
+            self._found[name] = copy(error)
             if not isinstance(error, MemoryError):
                 raise
 
@@ -171,7 +172,9 @@ class KeptQueries(ABC, Generic[Query, Result]):
                 self._forget(name)
         except (UnknownVertex, UnknownSet, InvalidValue, MemoryError) as error:
             self._forget(name)
-            self._found[name] = error.with_traceback(None)  # its frames have this object
+            # frames have this object, and a lack of memory has a cause with more of them
+            lacks = isinstance(error, MemoryError)
+            self._found[name] = copy(error) if lacks else error.with_traceback(None)
         else:
             self._found[name] = found
 
@@ -240,7 +243,7 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
         except UnknownId:
             answer = None
         except MemoryError as error:
-            return WatchedResult(query, none, None, error.with_traceback(None))
+            return WatchedResult(query, none, None, copy(error))
         if answer is None:  # here, since an error would have the one above
             self._solve(name)
             return self._result(name)
