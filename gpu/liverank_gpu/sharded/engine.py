@@ -546,6 +546,8 @@ class ShardedEngine(Engine):
                                               liverank_gpu.sharded.member.ShardSize
     most_replicated  operations of a batch that goes whole to all shards: larger ones are dealt out
 
+    What it has, as `edge_reader` and `programs`, is of use as long as somebody holds the engine.
+
     If the process of a shard ends, the call in progress raises ShardLost, and so does every later
     call of the shards: only a new engine works then.
     """
