@@ -365,7 +365,9 @@ class Pipeline:
                     raise
                 if self._writer.done():
                     self._writer = Future()
-                self._queue.wait_until_closed(self.shards.lost(error))
+                delay = self.shards.lost(error)
+                error.__traceback__ = error.__context__ = None  # its frames have the last engine
+                self._queue.wait_until_closed(delay)
 
     def _open(self) -> Writer:
         mapped = self._mapped_graph()

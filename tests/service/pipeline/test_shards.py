@@ -243,6 +243,21 @@ def test_a_graph_in_shards_is_freed_without_a_search_for_garbage(
         gc.enable()
 
 
+def test_an_engine_whose_shards_are_lost_is_freed_without_a_search_for_garbage(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    send(pipeline, batch(EDGES))
+    gc.disable()
+    try:
+        lost = ref(engine_of(pipeline))
+        cluster.started[0].lose()
+        wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+        send(pipeline, batch([("a", "c")]))
+        wait_for(lambda: lost() is None)
+    finally:
+        gc.enable()
+
+
 def test_recovery_is_tried_until_workers_start(pipeline: Pipeline, cluster: Cluster) -> None:
     send(pipeline, batch(EDGES))
     cluster.failing, cluster.absent = "update", 2
