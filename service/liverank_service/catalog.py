@@ -336,7 +336,7 @@ class Catalog:
             graph = self._open_graph(directory)
             self._recover(graph)
         except Exception:
-            self._store.remove(name)
+            self._store.discard(name)
             raise
         self._graphs[name] = graph
         return graph

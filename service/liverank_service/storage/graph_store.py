@@ -58,6 +58,7 @@ class GraphStore:
         self._data = data
         self._graphs = data / "graphs"
         self._numbers = itertools.count()
+        self._discarded: set[str] = set()
         self._lock = ExitStack()
 
     def open(self) -> None:
@@ -91,6 +92,8 @@ class GraphStore:
 
     def create(self, name: str, options: Mapping[str, Any]) -> Path:
         """The directory of a new graph without batches. Raises StorageFailed."""
+        if name in self._discarded:
+            self.remove(name)
         temporary = self._temporary(f".creating-{name}")
         directory = self._graphs / name
         manifest = {"format": MANIFEST_FORMAT, "options": dict(options)}
@@ -111,8 +114,19 @@ class GraphStore:
         temporary = self._temporary(f".dropped-{name}")
         with storage_errors(directory):
             rename_synced(directory, temporary)
+        self._discarded.discard(name)
         # If this fails, the next start removes the rest.
         shutil.rmtree(temporary, ignore_errors=True)
+
+    def discard(self, name: str) -> None:
+        """Removes a graph that could not be opened after it was created. Where its files cannot be
+        removed now, they are when the name is created again.
+        """
+        try:
+            self.remove(name)
+        except StorageFailed as error:
+            log.warning("graph %r was not created, but its files stay for now: %s", name, error)
+            self._discarded.add(name)
 
     def _temporary(self, prefix: str) -> Path:
         # numbered: an earlier one of the same name may still exist

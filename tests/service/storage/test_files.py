@@ -77,6 +77,36 @@ def test_a_graph_that_was_refused_can_be_created(tmp_path: Path, failing: Failin
     store.close()
 
 
+def test_a_graph_that_could_be_neither_opened_nor_removed_can_be_created(
+    tmp_path: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(Settings(data=tmp_path, backend="cpu"))
+    catalog.open()
+    graphs = tmp_path / "graphs"
+    left: list[Path] = []
+
+    def refuse(directory: Path) -> None:
+        left.append(directory)
+        raise StorageFailed(directory, "Input/output error")
+
+    try:
+        with (
+            monkeypatch.context() as patch,
+            failing(graphs, lambda: bool(left) and not (graphs / "g").exists()),
+        ):
+            patch.setattr("liverank_service.catalog.read_manifest", refuse)
+            catalog.create("g", {"damping": 0.5})
+        assert left == [graphs / "g"]
+        with pytest.raises(UnknownGraph):
+            catalog.get("g")
+        graph, is_new = catalog.create("g", {"damping": 0.6})
+        assert (is_new, graph.options.damping) == (True, 0.6)
+        catalog.drop("g")
+        assert [path.name for path in graphs.iterdir()] == ["default"]
+    finally:
+        catalog.close()
+
+
 def test_a_graph_whose_files_stay_says_so_until_it_is_dropped_again(
     tmp_path: Path, failing: Failing
 ) -> None:
