@@ -1,26 +1,16 @@
-"""What durability costs: durable writes a second, the pause for a checkpoint, a warm restart; and
-memory of a graph whose edges leave by age, through an hour's worth of batches.
+"""What durability costs: durable writes a second, the pause for a checkpoint, a warm restart.
 
     python -m benchmarks.durability
-    python -m benchmarks.durability window
-    python -m benchmarks.durability window --edges 100000 --vertices 20000 --minutes 8
     python -m benchmarks.durability --seconds 1 --pause-edges 100000 --restart-edges 100000
 
 Writes are single edges with ``wait=durable`` and fsync on; the clients run on the same cores as the
 server. Pauses are those of the graph's writer, as reported for each of five checkpoints beside a
 stream of single edges. A restart is timed after a kill, from the start of the process to the first
 rank that is read, and to the newest version in the journal.
-
-window: a batch for each second of the event clock, of new edges between vertices drawn uniformly;
-the window has 100 batches, so that the graph turns over every 100 seconds. Nothing waits: an hour
-takes minutes. Memory is read each time that the window has turned over, after a ranking and the
-release of free memory to the system; its growth is from the fourth turn to the last.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import os
 import tempfile
@@ -30,11 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from benchmarks.clients import single_edges
-from benchmarks.harness import Suites, run
+from benchmarks.harness import run
 from benchmarks.server import Server
 from liverank_gpu import Options, Solve
 from liverank_gpu.generate import rmat
@@ -43,8 +32,6 @@ from liverank_service.formats.columns import EdgeColumns
 from liverank_service.pipeline.batch import Batch
 from liverank_service.pipeline.checkpointer import CheckpointLimits
 from liverank_service.pipeline.pipeline import Pipeline
-from liverank_service.pipeline.window import WindowOptions
-from liverank_service.settings import Settings
 from liverank_service.storage.graph_store import MANIFEST_FORMAT
 from liverank_service.storage.journal import Journal
 
@@ -63,17 +50,6 @@ def created(data: Path) -> Path:
     return directory
 
 
-ON_REQUEST = CheckpointLimits(1 << 40, 1e9)
-
-
-def opened(directory: Path, limits: CheckpointLimits = ON_REQUEST, **others: Any) -> Pipeline:
-    """The pipeline of the graph, recovered."""
-    pipeline = Pipeline("default", directory, Options(), "integer", "cpu", limits, **others)
-    pipeline.recover()
-    pipeline.wait_until_open()
-    return pipeline
-
-
 def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
     """Inserts the edges in large batches, and ranks them."""
     for first in range(0, len(sources), _EDGES_A_BATCH):
@@ -84,18 +60,10 @@ def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
     ranked.result()
 
 
-def batch_of(sources: Any, targets: Any, times: Any = None, *, later: bool = False) -> Batch:
-    """Of insertions, at these times if the graph has a window; ranked later if that is wanted."""
-    nothing = pa.array([], pa.int64())
-    columns = EdgeColumns(
-        pa.array(sources, pa.int64()),
-        pa.array(targets, pa.int64()),
-        nothing,
-        nothing,
-        nothing,
-        times=None if times is None else pa.array(times),
-    )
-    return Batch.of(columns, b"", Solve(), rank_later=later)
+def batch_of(sources: Any, targets: Any) -> Batch:
+    """Of insertions."""
+    columns = [pa.array(each, pa.int64()) for each in (sources, targets, [], [], [])]
+    return Batch.of(EdgeColumns(*columns), b"", Solve())
 
 
 def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
@@ -190,7 +158,10 @@ def restart(data: Path, edges: int, tail: int) -> dict[str, Any]:
 
 def _loaded(data: Path, edges: int) -> Pipeline:
     """The graph ``default`` of a data directory, with this many edges of an R-MAT graph."""
-    pipeline = opened(created(data))
+    on_request = CheckpointLimits(1 << 40, 1e9)
+    pipeline = Pipeline("default", created(data), Options(), "integer", "cpu", on_request)
+    pipeline.recover()
+    pipeline.wait_until_open()
     scale = max(10, (edges // 16).bit_length())
     # R-MAT draws some edges more than once; the graph has them once
     send(pipeline, *rmat(scale, -(-edges // 2**scale), seed=1))
@@ -209,78 +180,7 @@ def measured(
         }
 
 
-WINDOW_SECONDS = 100
-SETTLED_TURNS = 4
-"""Turns after which memory should no longer grow: two checkpoints are taken by then."""
-
-
-def windowed(edges: int, vertices: int, minutes: int) -> dict[str, Any]:
-    """So many edges in the window, and minutes of the event clock."""
-    with tempfile.TemporaryDirectory(prefix="liverank-window-") as folder:
-        return turn_over(Path(folder), edges, vertices, 60 * minutes)
-
-
-def turn_over(directory: Path, edges: int, vertices: int, seconds: int) -> dict[str, Any]:
-    """Sends a batch for each second, and reads memory after each turn of the window."""
-    settings = Settings()
-    limits = CheckpointLimits(settings.checkpoint_bytes, settings.checkpoint_seconds)
-    window = WindowOptions(WINDOW_SECONDS, "event")
-    pipeline = opened(created(directory), limits, window=window)
-    generator = np.random.default_rng(1)
-    parts: list[dict[str, int]] = []
-    began = time.perf_counter()
-    try:
-        for second in range(seconds):
-            sources, targets = generator.integers(0, vertices, (2, edges // WINDOW_SECONDS))
-            is_turned = (second + 1) % WINDOW_SECONDS == 0
-            times = np.full(len(sources), float(second))
-            batch = batch_of(sources, targets, times, later=not is_turned)
-            durable, ranked = Future[int](), Future[bytes]()
-            pipeline.submit(batch, durable=durable, ranked=ranked if is_turned else None)
-            durable.result()
-            if is_turned:
-                ranked.result()
-            if is_turned:
-                parts.append({**pipeline.view.memory, "process": _kept()})
-                print(second + 1, pipeline.view.edges, parts[-1], flush=True)
-        elapsed = time.perf_counter() - began
-        present, versions = pipeline.view.edges, pipeline.view.version
-    finally:
-        pipeline.close(NotReady("the benchmark ends"))
-    settled, last = parts[SETTLED_TURNS - 1], parts[-1]
-    return {
-        "edges in the window": present,
-        "edges inserted": edges // WINDOW_SECONDS * seconds,
-        "batches, expiries included": versions,
-        "turns of the window": len(parts),
-        "milliseconds per batch": round(1e3 * elapsed / seconds, 1),
-        "times of the edges, at the end, bytes": last["times"],
-        **_growth("the graph", *(sum(each.values()) - each["process"] for each in (settled, last))),
-        **_growth("the process", settled["process"], last["process"]),
-    }
-
-
-def _growth(name: str, before: int, after: int) -> dict[str, Any]:
-    return {
-        f"{name}, after {SETTLED_TURNS} turns, bytes": before,
-        f"{name}, at the end, bytes": after,
-        f"{name}, growth, %": round(100 * (after / before - 1), 2),
-    }
-
-
-def _kept() -> int:
-    """Resident bytes of this process, without memory that is free."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    ctypes.CDLL(None).malloc_trim(0)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 if __name__ == "__main__":
-    sizes = {"pause_edges": 10_000_000, "restart_edges": 50_000_000, "tail": 1000}
-    suites: Suites = {
-        "durability": (measured, {"clients": 32, "seconds": 5.0, **sizes}),
-        "window": (windowed, {"edges": 1_000_000, "vertices": 100_000, "minutes": 60}),
-    }
-    run(__doc__, suites)
+    options = {"clients": 32, "seconds": 5.0, "pause_edges": 10_000_000}
+    options |= {"restart_edges": 50_000_000, "tail": 1000}
+    run(__doc__, {"durability": (measured, options)})

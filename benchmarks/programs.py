@@ -8,29 +8,21 @@ time of a solve from uniform ranks over its sweeps. Peers that are not installed
 
     pip install -e '.[bench]'
     python -m benchmarks.programs --scales 16 18
-    python -m benchmarks.programs sigps --backend cuda
-
-sigps: figures 4.15 and 4.18 of Zhang's thesis on graph processing. ``speed-up``: programs on the
-backend, and the same programs by one thread of the host. ``PageRank``: the routines of section
-4.8.6, which keep a graph as a dense matrix, on the host and the device, beside our program: as many
-iterations each, from the matrix or the graph in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.inputs import EDGES_PER_VERTEX, grid, shuffled_rmat
+from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
 from benchmarks.timing import in_turns
 from liverank_gpu import Answer, BackendName, EdgeBatch, Engine, Options
 from liverank_gpu.backends import backend_named
-from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
 
@@ -178,112 +170,6 @@ def measured(
         yield from rows(backend_named(backend), scale, rounds, backend == "cpu" and not no_peers)
 
 
-# ---- of a thesis ----
-
-OF_THESIS: dict[str, dict[str, Any]] = {
-    "pagerank": {"tolerance": 1e-6},
-    "paths": {"source": 0},
-    "trussness": {},
-}
-"""The thesis's PageRank, shortest paths with predecessors, and dense subgraphs."""
-
-DAMPING = 0.85
-
-VERTICES, DEGREE = (100, 200, 300, 500, 5000), 10
-"""Of the graphs of the three PageRanks, and their out-edges of a vertex."""
-
-
-def speed_ups(
-    backend: Backend, name: str, columns: Columns, rounds: int
-) -> Iterator[dict[str, Any]]:
-    """A row for each program."""
-    host = backend_named("cpu")
-    sources, targets = columns
-    moved = backend.device.to_host(sources), backend.device.to_host(targets)
-    for program, given in OF_THESIS.items():
-        # dense subgraphs are those of a graph without directions
-        directed = program != "trussness"
-        there = engine_of(backend, columns, directed=directed)
-        here = engine_of(host, moved, directed=directed)
-        parallel, answer = alone(backend, partial(there.run, program, **given), rounds)
-        threads = kernels.threads()
-        kernels.set_threads(1)
-        try:
-            sequential, own = alone(host, partial(here.run, program, **given), 1)
-        finally:
-            kernels.set_threads(threads)
-        exact = program != "pagerank"
-        assert (
-            np.array_equal(answer.values, own.values)
-            if exact
-            else bool(np.allclose(answer.values, own.values, atol=1e-9))
-        )
-        row = {
-            "graph": name,
-            "edges": there.edges,
-            "program": program,
-            "ms": parallel,
-            "sequential_ms": sequential,
-            "times_as_fast": sequential / parallel,
-        }
-        yield row
-
-
-def dense(xp: Any, matrix: Array, iterations: int) -> Array:
-    """Ranks by the transition matrix, float64[n, n]: what arrives in each row."""
-    vertices = len(matrix)
-    ranks = xp.full(vertices, 1.0 / vertices)
-    for _ in range(iterations):
-        ranks = DAMPING * (matrix @ ranks) + (1.0 - DAMPING) / vertices
-    return ranks
-
-
-def three(backend: Backend, vertices: int, rounds: int) -> dict[str, Any]:
-    """The three PageRanks on a random graph without dangling vertices, by as many iterations."""
-    random, device = np.random.default_rng(vertices), backend.device
-    sources = np.repeat(np.arange(vertices), DEGREE)
-    targets = (sources + random.integers(1, vertices, len(sources))) % vertices
-    edges = np.unique(np.stack([sources, targets]), axis=1)
-    matrix = np.zeros((vertices, vertices))
-    matrix[edges[1], edges[0]] = 1.0 / np.bincount(edges[0])[edges[0]]
-    there = device.to_device(matrix.ravel()).reshape(vertices, vertices)
-    engine = Engine(Options(damping=DAMPING), backend)
-    engine.apply(EdgeBatch(*edges))
-    ours, answer = alone(backend, partial(engine.run, "pagerank", **OF_THESIS["pagerank"]), rounds)
-    count = answer.receipt.supersteps
-    by_host, ranks = alone(backend, lambda: dense(np, matrix, count), rounds)
-    by_device, _ = alone(backend, lambda: dense(backend.xp, there, count), rounds)
-    off = float(np.abs(ranks - answer.values).sum())
-    assert off <= 1e-4, off
-    row = {"vertices": vertices, "edges": edges.shape[1], "iterations": count}
-    row |= {"dense_host_ms": by_host, "dense_ms": by_device, "program_ms": ours}
-    return row
-
-
-def alone(backend: Backend, run: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """Median milliseconds, and the last answer."""
-    return in_turns(backend.device, {"": run}, rounds)[""]
-
-
-def sigps(backend: BackendName, scale: int, rounds: int) -> dict[str, Any]:
-    """`scale` is of R-MAT; the grid has as many vertices."""
-    chosen = backend_named(backend)
-    graphs = {
-        f"rmat-{scale}": shuffled_rmat(chosen, scale, EDGES_PER_VERTEX << scale),
-        "grid": grid(chosen.xp, 1 << scale // 2),
-    }
-    speed = [row for name in graphs for row in speed_ups(chosen, name, graphs[name], rounds)]
-    return {"speed-up": speed, "PageRank": [three(chosen, each, rounds) for each in VERTICES]}
-
-
-def main() -> None:
-    options = {"scales": [20, 22], "rounds": 5, "no_peers": False}
-    suites: harness.Suites = {
-        "programs": (measured, options),
-        "sigps": (sigps, {"scale": 18, "rounds": 5}),
-    }
-    harness.run(__doc__, suites, backends=True)
-
-
 if __name__ == "__main__":
-    main()
+    options = {"scales": [20, 22], "rounds": 5, "no_peers": False}
+    harness.run(__doc__, {"programs": (measured, options)}, backends=True)

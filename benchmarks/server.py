@@ -123,7 +123,9 @@ class Server:
     @property
     def resident_bytes(self) -> int:
         """Bytes that the process has in memory."""
-        return resident_bytes(self._process.pid)
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found: Any = re.search(r"VmRSS:\s+(\d+) kB", status)
+        return int(found[1]) * 1024
 
     def kill(self) -> None:
         """Ends the process as ``kill -9`` does."""
@@ -137,9 +139,3 @@ class Server:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-
-
-def resident_bytes(process: int | str = "self") -> int:
-    """Bytes that a process has in memory."""
-    found: Any = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    return int(found[1]) * 1024

@@ -49,10 +49,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "sahu": papers.sahu,
     "sanitize": engine.sanitize,
     "shards": engine.shards,
-    "sigps": papers.sigps,
     "solver": engine.solver,
     "temporal": engine.temporal,
-    "vertex-keys": parts,
     "wang": papers.wang,
     # what it was called when its record was made
     "keys": parts,

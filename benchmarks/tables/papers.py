@@ -179,22 +179,6 @@ def _told(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
 
 
-def sigps(document: Record) -> str:
-    """Programs beside one thread of the host, and three PageRanks."""
-    speed = table(
-        "graph | program | one thread, ms | ms | times as fast",
-        "{graph}, {edges:,} edges | `{program}` | {sequential_ms:,.0f} | {ms:.3g}"
-        " | {times_as_fast:.3g}",
-        document["figures"]["speed-up"],
-    )
-    three = table(
-        "vertices | iterations | dense, host, ms | dense, device, ms | `pagerank`, ms",
-        "{vertices:,} | {iterations} | {dense_host_ms:.3g} | {dense_ms:.3g} | {program_ms:.3g}",
-        document["figures"]["PageRank"],
-    )
-    return f"{speed}\n\n{three}"
-
-
 # ---- the DF-P paper ----
 
 STRATEGIES = {

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from benchmarks import harness, kim, plots, programs, sahu, sahu_programs, tables, wang
+from benchmarks import harness, kim, plots, sahu, sahu_programs, tables, wang
 from benchmarks import preferential_attachment as attachment
 from benchmarks.tables import papers
 from liverank_gpu import METHODS, PUBLISHED_METHODS, EdgeBatch, Engine, Options
@@ -130,19 +130,6 @@ def test_the_published_algorithm_is_measured_beside_ours(
     assert rows[2]["rounds"] > rows[3]["rounds"] > 1
     assert max(row["exponent"] for row in rows) - min(row["exponent"] for row in rows) < 0.02
     assert tables.TABLES["cuppa"](document).count("\n| ") > 20
-
-
-def test_programs_are_measured_beside_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LIVERANK_COMMIT", "test")
-    monkeypatch.setattr(programs, "VERTICES", (100, 200))
-    arguments = ["sigps", "--scale", "8", "--rounds", "1", "--results", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", [str(Path(programs.__file__)), *arguments])
-    programs.main()
-    document = json.loads((tmp_path / "sigps-cpu.json").read_text())
-    assert [row["program"] for row in document["figures"]["speed-up"]] == [*programs.OF_THESIS] * 2
-    assert tables.TABLES["sigps"](document).count("\n| ") == 2 + 6 + 1 + 2
 
 
 def test_queues_are_measured_where_threads_run_at_the_same_time(emulated: Backend) -> None:
