@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import exp, fsum, log
+from string import Formatter
 from types import MappingProxyType
 from typing import Any
 
@@ -20,29 +21,69 @@ def heading(titles: str) -> list[str]:
     return [line, "|" + " --- |" * (line.count("|") - 1)]
 
 
+class _Format(Formatter):
+    """Fields are members of a row by their names, or else expressions of them."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (AttributeError, KeyError):
+            return eval(field_name, {"short": short, **kwargs}), field_name
+
+
+def shown(text: str, row: Row) -> str:
+    """The text with what its fields are in a row; empty if the row lacks one."""
+    try:
+        return _Format().vformat(text, (), row)
+    except (KeyError, NameError, SyntaxError, TypeError):  # an older record lacks it
+        return ""
+
+
 def table(titles: str, cells: str, rows: Iterable[Row]) -> str:
     """A line for each row.
 
-    titles, cells  with `` | `` between them; a cell is a format of the members of its row, and
-                   empty if the row lacks one
+    titles, cells  with `` | `` between them; a cell is `shown`
     """
     lines = heading(titles)
     for row in rows:
-        shown = [_cell(cell, row) for cell in cells.split(" | ")]
-        lines.append(f"| {' | '.join(shown)} |")
+        lines.append(f"| {' | '.join(shown(cell, row) for cell in cells.split(' | '))} |")
     return "\n".join(lines)
-
-
-def _cell(cell: str, row: Row) -> str:
-    try:
-        return cell.format_map(row)
-    except (KeyError, TypeError):  # an older record lacks it, or has no figure
-        return ""
 
 
 def of_rows(titles: str, cells: str) -> Callable[[Record], str]:
     """The table of a record whose figures are rows."""
     return lambda document: table(titles, cells, document["figures"])
+
+
+def grouped(
+    titles: str,
+    cells: str,
+    rows: Iterable[Row],
+    by: str,
+    across: str,
+    cell: str,
+    column: str = "{}",
+) -> str:
+    """A line for each group of rows, with a column for each value of a member.
+
+    titles, cells  as in `table`, of the first row of a group and of all ``rows``; ``*`` stands for
+                   the columns
+    by             the members that the rows of a group have in common
+    across, cell   the member that has columns, and what stands there; numbers ascend. Rows where it
+                   is None have none
+    column         the title of one
+    """
+    rows = list(rows)
+    found = dict.fromkeys(row[across] for row in rows if row[across] is not None)
+    values = sorted(found, key=lambda value: 0 if isinstance(value, str) else value)
+    titles = titles.replace("*", " | ".join(map(column.format, values)))
+    lines = []
+    for own in groups(rows, *by.split()).values():
+        at = {row[across]: row for row in own}
+        columns = {f"*{n}": shown(cell, at.get(value, {})) for n, value in enumerate(values)}
+        lines.append(own[0] | {"rows": own} | columns)
+    places = " | ".join(f"{{*{n}}}" for n in range(len(values)))
+    return table(titles, cells.replace("*", places), lines)
 
 
 def figures_and_values(document: Record) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.tables.common import Record, Row, groups, heading, of_rows, table
+from benchmarks.tables.common import Record, Row, grouped, groups, of_rows, shown, table
 
 residual = of_rows(
     "graph | batch | target | solve, ms (mean) | (median) | (largest) | iterations | touched"
@@ -22,56 +22,50 @@ solver = of_rows(
 def temporal(document: Record) -> str:
     """Time and error of every strategy, a table for each policy, the least in bold."""
     figures = document["figures"]
-    networks = ", ".join(
-        f"`{name}` ({size['vertices']:,} vertices, {size['events']:,} events)"
-        for name, size in figures["networks"].items()
-    )
-    parts = [
-        f"{networks}; {figures['batches']} batches a row, errors of {figures['checks']} of them."
-    ]
+    size = "`{name}` ({vertices:,} vertices, {events:,} events)"
+    networks = [shown(size, {"name": name, **row}) for name, row in figures["networks"].items()]
+    text = "; {batches} batches a row, errors of {checks} of them."
+    parts = [", ".join(networks) + shown(text, figures)]
+    for own in groups(figures["replays"], "dangling", "network", "batch_size").values():
+        for name in ("median_solve_ms", "mean_error"):
+            least = min(row[name] for row in own)
+            for row in own:
+                row[f"bold {name}"] = "**" * (row[name] == least)
     for (dangling,), rows in groups(figures["replays"], "dangling").items():
-        names = list(dict.fromkeys(row["contender"] for row in rows))
-        lines = heading("network, events a batch | " + " | ".join(names))
-        for (network, size), own in groups(rows, "network", "batch_size").items():
-            lines.append(f"| {network}, {size} | {' | '.join(_times_and_errors(own))} |")
-        parts += [f"`{dangling}`:", "\n".join(lines)]
+        told = grouped(
+            "network, events a batch | *",
+            "{network}, {batch_size} | *",
+            rows,
+            "network batch_size",
+            "contender",
+            "{bold median_solve_ms}{median_solve_ms:.2f} ms{bold median_solve_ms},"
+            " {bold mean_error}{mean_error:.1e}{bold mean_error}",
+        )
+        parts += [f"`{dangling}`:", told]
     return "\n\n".join(parts)
-
-
-def _times_and_errors(rows: list[Row]) -> list[str]:
-    """Median milliseconds and mean error of each row, the smallest of all in bold."""
-    cells = []
-    for row in rows:
-        figures = []
-        for key, shown in (("median_solve_ms", "{:.2f} ms"), ("mean_error", "{:.1e}")):
-            text = shown.format(row[key])
-            least = row[key] == min(other[key] for other in rows)
-            figures.append(f"**{text}**" if least else text)
-        cells.append(", ".join(figures))
-    return cells
 
 
 def peers(document: Record) -> str:
     """Whole solves beside other libraries, a row for each graph and peer; then small batches."""
     figures = document["figures"]
     alone = figures["threads"] == 1
-    shared = "On the device" if document["backend"] == "cuda" else f"{figures['threads']} threads"
+    where = "On the device" if document["backend"] == "cuda" else f"{figures['threads']} threads"
     clock = "least_processor_seconds" if alone else "least_seconds"
-    batches = figures["batches"]
     solves = table(
         "graph | peer | its L1 error | its seconds | our L1 error | our seconds | times as fast",
         f"{{graph}}, {{edges:,}} edges | {{peer}} | {{error:.1e}} | {{peer_times[{clock}]:.3g}}"
         f" | {{own_error:.1e}} | {{own_times[{clock}]:.3g}} | {{times_as_fast:.1f}}",
         figures["solves"],
     )
-    return (
-        f"{'1 thread, processor' if alone else f'{shared}, wall'} time, the least of the rounds:"
-        f"\n\n{solves}\n\n{batches['batches']} batches of 10 edges on {batches['graph']} at"
-        f" {batches['target_error']:g}: {1e3 * batches['batch_median_seconds']:.1f} ms median,"
-        f" {1e3 * batches['batch_mean_seconds']:.1f} ms mean, mutation included; a solve from"
-        f" nothing {1e3 * batches['solve_seconds']:.0f} ms:"
-        f" {batches['times_as_fast']:.0f} times the median."
+    batches = shown(
+        "{batches} batches of 10 edges on {graph} at {target_error:g}:"
+        " {1e3 * batch_median_seconds:.1f} ms median, {1e3 * batch_mean_seconds:.1f} ms mean,"
+        " mutation included; a solve from nothing {1e3 * solve_seconds:.0f} ms:"
+        " {times_as_fast:.0f} times the median.",
+        figures["batches"],
     )
+    clocks = "1 thread, processor" if alone else f"{where}, wall"
+    return f"{clocks} time, the least of the rounds:\n\n{solves}\n\n{batches}"
 
 
 def programs(document: Record) -> str:
@@ -80,44 +74,35 @@ def programs(document: Record) -> str:
     peers = list(dict.fromkeys(peer for row in rows for peer in row["peers"]))
     titles = "".join(f" | {peer}, ms" for peer in peers)
     cells = "".join(f" | {{peers[{peer}]:.1f}}" for peer in peers)
+    edges = "{reached_edges / milliseconds / 1e3:,.0f} M edges/s"
+    sweeps = "{milliseconds / supersteps / sweep_milliseconds:.1f} sweeps of a solve a superstep"
     return table(
         f"graph | program | mode | supersteps | edges read | ms{titles} | that is",
         "{graph}, {edges:,} edges | `{program}` | {mode} | {supersteps} | {edges_read:,}"
         f" | {{milliseconds:.2f}}{cells} | {{rate}}",
-        (row | {"rate": _rate(row)} for row in rows),
+        (row | {"rate": shown(edges, row) or shown(sweeps, row)} for row in rows),
     )
-
-
-def _rate(row: Row) -> str:
-    if "reached_edges" in row:
-        return f"{row['reached_edges'] / row['milliseconds'] / 1e3:,.0f} M edges/s"
-    if "sweep_milliseconds" in row:
-        sweeps = row["milliseconds"] / row["supersteps"] / row["sweep_milliseconds"]
-        return f"{sweeps:.1f} sweeps of a solve a superstep"
-    return ""
 
 
 def out_of_core(document: Record) -> str:
     """A row for each budget and state of the kernel's cache."""
     figures = document["figures"]
-    rows = (
-        row
-        | {"name": name, "mebibytes": budget["memory"] / (1 << 20)}
-        | {"loaded": row["bytes_loaded"] / 1e9, "rate": row["edges_per_second"] / 1e6}
-        for budget in figures["budgets"]
-        for name, row in budget.items()
-        if name != "memory"
+    text = (
+        "R-MAT {scale}: {vertices:,} vertices, {edges:,} edges, sorted in {pack_seconds:.0f} s."
+        " The rate that edges come at: {bytes_per_second / 1e9:.2f} GB/s.\n\n"
     )
-    return (
-        f"R-MAT {figures['scale']}: {figures['vertices']:,} vertices, {figures['edges']:,} edges,"
-        f" sorted in {figures['pack_seconds']:.0f} s. The rate that edges come at:"
-        f" {figures['bytes_per_second'] / 1e9:.2f} GB/s.\n\n"
-    ) + table(
+    return shown(text, figures) + table(
         "budget | edges | windows | passes | loaded | s | M edges/s | of the rate"
         " | with what passes found loaded | error bound",
-        "{mebibytes:,.0f} MiB | {name} | {windows} | {passes} | {loaded:.2f} GB | {seconds:.2f}"
-        " | {rate:,.0f} | {share:.0%} | {share_of_passes:.0%} | {error_bound:.1e}",
-        rows,
+        "{memory / 2**20:,.0f} MiB | {name} | {windows} | {passes} | {bytes_loaded / 1e9:.2f} GB"
+        " | {seconds:.2f} | {edges_per_second / 1e6:,.0f} | {share:.0%} | {share_of_passes:.0%}"
+        " | {error_bound:.1e}",
+        (
+            {"name": name, "memory": budget["memory"], **row}
+            for budget in figures["budgets"]
+            for name, row in budget.items()
+            if name != "memory"
+        ),
     )
 
 
@@ -139,27 +124,23 @@ def personalized(document: Record) -> str:
     titles = {"many": "Many at once", "watched": "Watched", "first_places": "First places"}
     for part, title in titles.items():
         if figure := figures.get(part):
-            shown = "; ".join(
+            told = "; ".join(
                 f"{name.replace('_', ' ')} {value if isinstance(value, str) else f'{value:,.4g}'}"
                 for name, value in figure.items()
             )
-            parts.append(f"{title}: {shown}.")
+            parts.append(f"{title}: {told}.")
     return "\n\n".join(parts)
 
 
 def sanitize(document: Record) -> str:
     """What each tool of compute-sanitizer found, a row for each tool."""
-    rows = (
-        {
-            "tool": tool,
-            "parts": ", ".join(row["part"] for row in own),
-            "errors": sum(row["errors"] for row in own),
-            "longest": max(row["seconds"] for row in own),
-        }
-        for (tool,), own in groups(document["figures"]["rows"], "tool").items()
+    tools = groups(document["figures"]["rows"], "tool").items()
+    return table(
+        "tool | parts | errors | seconds of the longest part",
+        "`{tool}` | {', '.join(row['part'] for row in rows)} | {sum(row['errors'] for row in rows)}"
+        " | {max(row['seconds'] for row in rows):.0f}",
+        ({"tool": tool, "rows": own} for (tool,), own in tools),
     )
-    titles = "tool | parts | errors | seconds of the longest part"
-    return table(titles, "`{tool}` | {parts} | {errors} | {longest:.0f}", rows)
 
 
 def shards(document: Record) -> str:
@@ -171,11 +152,8 @@ def shards(document: Record) -> str:
         " | a static sweep then | speed-up, static",
         "{scale} | {shards} | {load seconds:.1f} s | {static ms:.2f} ms | {ms a sweep:.2f} ms"
         " | {batch ms:.2f} ms | {solve after batch ms:.2f} ms"
-        " | {ms a sweep after batches:.2f} ms | {speed-up:.2f}",
-        (
-            row | {"speed-up": alone[row["scale"]] / row["static ms"]} if alone else row
-            for row in rows
-        ),
+        " | {ms a sweep after batches:.2f} ms | {alone[scale] / row['static ms']:.2f}",
+        ({"row": row, "alone": alone, **row} for row in rows),
     )
 
 
