@@ -62,8 +62,9 @@ def send(pipeline: Pipeline, sources: Any, targets: Any) -> None:
 
 def batch_of(sources: Any, targets: Any) -> Batch:
     """Of insertions."""
-    columns = [pa.array(each, pa.int64()) for each in (sources, targets, [], [], [])]
-    return Batch.of(EdgeColumns(*columns), b"", Solve())
+    nothing = pa.array([], pa.int64())
+    ends = pa.array(sources, pa.int64()), pa.array(targets, pa.int64())
+    return Batch.of(EdgeColumns(*ends, nothing, nothing, nothing), b"", Solve())
 
 
 def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import DOCUMENTS, NOTES, RESULTS, ROOT, provenance
-from benchmarks.tables import engine, papers, service
-from benchmarks.tables.common import Record, figures_and_values, parts, two_commits
+from benchmarks.tables import engine, papers
+from benchmarks.tables.common import FORMS, Record, figures_and_values, formed, parts, two_commits
 from benchmarks.tables.summaries import SUMMARIES
 
 MARKS = re.compile(
@@ -27,33 +27,24 @@ MARKS = re.compile(
 )
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    **dict.fromkeys(FORMS, formed),
+    **dict.fromkeys(("fuzz", "keys", "load"), parts),
     "authors": papers.authors,
-    "cold-start": partial(parts, called=service.STARTS),
+    "cold-start": partial(parts, called=engine.STARTS),
     "compare": two_commits,
     "compare-service": two_commits,
     "cuppa": papers.cuppa,
-    "device-memory": engine.device_memory,
-    "fuzz": parts,
-    "kim": papers.kim,
-    "load": parts,
-    "mutation": service.mutation,
+    "mutation": engine.mutation,
     "out-of-core": engine.out_of_core,
-    "overload": partial(parts, called=service.OVERLOAD),
+    "overload": partial(parts, called=engine.OVERLOAD),
     "peers": engine.peers,
     "personalized": engine.personalized,
-    "personalized-http": service.personalized_http,
     "preferential-attachment": papers.preferential_attachment,
     "programs": engine.programs,
-    "residual": engine.residual,
-    "retrieval": service.retrieval,
     "sahu": papers.sahu,
-    "sanitize": engine.sanitize,
     "shards": engine.shards,
-    "solver": engine.solver,
     "temporal": engine.temporal,
     "wang": papers.wang,
-    # what it was called when its record was made
-    "keys": parts,
 }
 """How the figures of each suite are shown, unless by their names and values."""
 

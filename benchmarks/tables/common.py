@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from math import exp, fsum, log
+from pathlib import Path
 from string import Formatter
 from types import MappingProxyType
 from typing import Any
@@ -14,11 +16,10 @@ Record = dict[str, Any]
 Row = dict[str, Any]
 """One of its figures."""
 
-
-def heading(titles: str) -> list[str]:
-    """The first two lines of a table, from ``title | title``."""
-    line = f"| {titles} |".replace("|  |", "| |")
-    return [line, "|" + " --- |" * (line.count("|") - 1)]
+FORMS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("forms.toml").read_text("utf-8")
+)
+"""See `table`."""
 
 
 class _Format(Formatter):
@@ -27,69 +28,77 @@ class _Format(Formatter):
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
         try:
             return super().get_field(field_name, args, kwargs)
-        except (AttributeError, KeyError):
+        except (AttributeError, KeyError, TypeError):
             return eval(field_name, {"short": short, **kwargs}), field_name
 
 
 def shown(text: str, row: Row) -> str:
-    """The text with what its fields are in a row; empty if the row lacks one."""
-    try:
-        return _Format().vformat(text, (), row)
-    except (KeyError, NameError, SyntaxError, TypeError):  # an older record lacks it
-        return ""
-
-
-def table(titles: str, cells: str, rows: Iterable[Row]) -> str:
-    """A line for each row.
-
-    titles, cells  with `` | `` between them; a cell is `shown`
+    """The text with what its fields are in a row. Of several with `` ?? `` between them the first
+    whose fields the row has; empty if it lacks some of each.
     """
-    lines = heading(titles)
-    for row in rows:
-        lines.append(f"| {' | '.join(shown(cell, row) for cell in cells.split(' | '))} |")
-    return "\n".join(lines)
+    for each in text.split(" ?? "):
+        try:
+            return _Format().vformat(each, (), row)
+        except (KeyError, NameError, SyntaxError, TypeError):  # an older record lacks it
+            pass
+    return ""
 
 
-def of_rows(titles: str, cells: str) -> Callable[[Record], str]:
-    """The table of a record whose figures are rows."""
-    return lambda document: table(titles, cells, document["figures"])
+def heading(titles: str) -> list[str]:
+    """The first two lines of a table, from ``title | title``."""
+    line = f"| {titles} |".replace("|  |", "| |")
+    return [line, "|" + " --- |" * (line.count("|") - 1)]
 
 
-def grouped(
-    titles: str,
-    cells: str,
-    rows: Iterable[Row],
-    by: str,
-    across: str,
-    cell: str,
-    column: str = "{}",
-) -> str:
-    """A line for each group of rows, with a column for each value of a member.
+def table(form: str, rows: Iterable[Row], columns: Iterable[str] = (), named: str = "") -> str:
+    """A table in one of FORMS, which has
 
-    titles, cells  as in `table`, of the first row of a group and of all ``rows``; ``*`` stands for
-                   the columns
-    by             the members that the rows of a group have in common
-    across, cell   the member that has columns, and what stands there; numbers ascend. Rows where it
-                   is None have none
-    column         the title of one
+    titles, cells  with `` | `` between them; a cell is `shown`, ``…`` stands for the columns of
+                   several values, and ``@`` for `named`
+    by             the members that rows of one line have in common: cells are of the first of them,
+                   and of all, ``rows``
+    across         the member whose values have columns, if they are not `columns`: numbers ascend,
+                   None has none
+    column, cell   the title of such a column, and what stands there
     """
-    rows = list(rows)
-    found = dict.fromkeys(row[across] for row in rows if row[across] is not None)
-    values = sorted(found, key=lambda value: 0 if isinstance(value, str) else value)
-    titles = titles.replace("*", " | ".join(map(column.format, values)))
-    lines = []
-    for own in groups(rows, *by.split()).values():
-        at = {row[across]: row for row in own}
-        columns = {f"*{n}": shown(cell, at.get(value, {})) for n, value in enumerate(values)}
-        lines.append(own[0] | {"rows": own} | columns)
-    places = " | ".join(f"{{*{n}}}" for n in range(len(values)))
-    return table(titles, cells.replace("*", places), lines)
+    of, lines = FORMS[form], list(rows)
+    values: list[Any] = list(columns)
+    places = [of["cell"].replace("…", value) for value in values]
+    if across := of.get("across"):
+        found = dict.fromkeys(row[across] for row in lines if row[across] is not None)
+        values = sorted(found, key=lambda value: 0 if isinstance(value, str) else value)
+        places = [f"{{…{place}}}" for place in range(len(values))]
+    if "by" in of:
+        groups_of = groups(lines, *of["by"].split()).values()
+        lines = [own[0] | {"rows": own} for own in groups_of]
+        for line in lines:
+            at = {row.get(across): row | {"first": line} for row in line["rows"]}
+            for place, value in enumerate(values):
+                line[f"…{place}"] = shown(of["cell"], at[value]) if value in at else ""
+    names = list(map(of.get("column", "{}").format, values))
+    titles, cells = of["titles"].replace("@", named), of["cells"]
+    if not values:
+        titles, cells = titles.replace(" | …", ""), cells.replace(" | …", "")
+    text = heading(titles.replace("…", " | ".join(names)))
+    for line in lines:
+        told = (shown(cell, line) for cell in cells.replace("…", " | ".join(places)).split(" | "))
+        text.append(f"| {' | '.join(told)} |")
+    return "\n".join(text)
+
+
+def formed(document: Record) -> str:
+    """The rows of a record in the form of its suite, below its text if there is one."""
+    figures, suite = document["figures"], document["suite"]
+    rows = figures if isinstance(figures, list) else figures["rows"]
+    text = FORMS[suite].get("text")
+    above = f"{shown(text, {} if rows is figures else figures)}\n\n" if text else ""
+    return above + table(suite, rows)
 
 
 def figures_and_values(document: Record) -> str:
     """The figures as they are, one a row; groups of them as names and values."""
     rows = (_shown(*each) for each in document["figures"].items() if each[1] != "")
-    return table("figure | measured", "{name} | {value}", rows)
+    return table("figures-and-values", rows)
 
 
 def _shown(name: str, value: Any) -> Row:
@@ -142,13 +151,10 @@ def two_commits(document: Record) -> str:
     """Figures of two commits and their ratios, one a row."""
     figures = document["figures"]
     size = f"; R-MAT {figures['scale']}" if "scale" in figures else ""
-    titles = f"{'ms' if size else ''} | other | this | ratio"
     found = figures["milliseconds"] if size else figures["rows"]
-    return f"The other commit: `{figures['other commit']}`{size}.\n\n" + table(
-        titles,
-        "{name} | {other:.3f} | {this:.3f} | {ratio:.2f}",
-        ({"name": name, **row} for name, row in found.items()),
-    )
+    rows = ({"name": name, **row} for name, row in found.items())
+    told = f"The other commit: `{figures['other commit']}`{size}."
+    return f"{told}\n\n{table('commits', rows, named='ms' if size else '')}"
 
 
 def groups(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:

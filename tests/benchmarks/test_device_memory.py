@@ -42,7 +42,7 @@ def test_shards_hold_what_one_device_refuses() -> None:
     assert max(several["held bytes"]) < one["held bytes"]
     assert several["difference"] <= one["error bound"] + several["error bound"]
     figures = {"scale": 13, "number of shards": 2, **figures}
-    table = tables.engine.device_memory({"figures": [figures]})
+    table = tables.TABLES["device-memory"]({"suite": "device-memory", "figures": [figures]})
     assert table.count("| 13 | 2 | 900,000 |") == 1
 
 
