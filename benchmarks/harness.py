@@ -148,6 +148,11 @@ def sized(full: Sizes, small: Sizes, is_small: bool, given: Mapping[str, Any]) -
     return replace(small if is_small else full, **chosen)
 
 
+def rounded(value: float) -> float:
+    """To four digits, as records have times."""
+    return float(f"{value:.4g}")
+
+
 def machine(backend: str) -> dict[str, Any]:
     """The processor or device that a backend ran on, and the versions that matter."""
     facts: dict[str, Any] = {

@@ -186,7 +186,7 @@ def by_kim(backend: Backend, load: Load, graph: Graph) -> Iterator[dict[str, Any
             "method": name,
             "with_transfers_ms": _median(backend, whole)[0],
             "iterations_ms": _median(backend, held)[0],
-            "error": _short(error),
+            "error": harness.rounded(error),
         }
 
 
@@ -218,7 +218,7 @@ def by_us(backend: Backend, graph: Graph) -> dict[str, Any]:
     alone, _ = _median(backend, partial(sweep_ten, engine))
     row: dict[str, Any] = {"method": f"liverank, {backend.name}", "iterations_ms": alone}
     if backend.name == "cuda":
-        row["with_transfers_ms"] = _short(timed(backend.device, whole)[0])
+        row["with_transfers_ms"] = harness.rounded(timed(backend.device, whole)[0])
     return row
 
 
@@ -259,7 +259,7 @@ def by_us_once(backend: Backend, graph: Graph) -> dict[str, Any]:
         "to_target_ms": whole,
         "engine_to_target_ms": _median(backend, by_engine, repeats)[0],
         "sweeps_to_target": result.iterations,
-        "error_bound": _short(result.error_bound),
+        "error_bound": harness.rounded(result.error_bound),
     }
 
 
@@ -274,11 +274,7 @@ def _median(
 ) -> tuple[float, Answer]:
     """Of the milliseconds, and the last answer."""
     found = [timed(backend.device, work) for _ in range(repeats or REPEATS)]
-    return _short(median(milliseconds for milliseconds, _ in found)), found[-1][1]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+    return harness.rounded(median(milliseconds for milliseconds, _ in found)), found[-1][1]
 
 
 def graphs(

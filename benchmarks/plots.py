@@ -5,7 +5,7 @@
 docs/peers.svg: how many times as fast as other libraries, from benchmarks.peers.
 docs/switch.svg: when a personalized query should push and when it should pull, from the trace of
 benchmarks.personalized (Wang et al., figure 2(c)).
-benchmarks/notes/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.temporal.
+benchmarks/notes/error-against-time-BACKEND.svg: what accuracy costs, from benchmarks.sahu temporal.
 benchmarks/notes/{attachment-*,kim,sahu-*,wang-*}.svg: figures of four papers.
 A test compares them with benchmarks/results/.
 """

@@ -96,7 +96,7 @@ def theirs(backend: Backend, **options: Any) -> Draw:
 def shown(milliseconds: list[float]) -> Row:
     """Their median and the largest, to four digits."""
     times = {"median_ms": median(milliseconds), "largest_ms": max(milliseconds)}
-    return {name: float(f"{value:.4g}") for name, value in times.items()}
+    return {name: harness.rounded(value) for name, value in times.items()}
 
 
 def sweep(
@@ -137,7 +137,7 @@ def distribution(model: str, probability: float, links: Any, xp: Any) -> Row:
         "largest_degree": int(found.degrees[-1]),
         "exponents": {str(least): round(found.exponent(least), 3) for least in CUT_OFFS},
         "degrees": np.sqrt(edges[filled] * (edges[filled + 1] - 1.0)).round(1).tolist(),
-        "shares": [float(f"{share:.4g}") for share in shares],
+        "shares": list(map(harness.rounded, shares)),
     }
 
 

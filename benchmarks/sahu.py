@@ -1,8 +1,10 @@
 """Figures 1 to 5 and 9 to 13 of the DF-P paper (Sahu, 2024), in both forms of each strategy. Those
-of 6 to 8, which are of both backends, follow from the records of these.
+of 6 to 8, which are of both backends, follow from the records of these. And every strategy on real
+networks that change.
 
     python -m benchmarks.sahu ../shared/data --small
     python -m benchmarks.sahu ../shared/data --backend cuda
+    python -m benchmarks.sahu temporal ../shared/data --batches 20
 
 Figures 3 and 9 to 13: real temporal networks. 90 % of the events are loaded, then come batches of
 1e-5, 1e-4 and 1e-3 of them. Figures 4 and 5: graphs with random batches of 1e-7 to 0.1 of the
@@ -14,6 +16,11 @@ certificate is timed beside them. Figures 1 and 2: see benchmarks.sahu_programs.
 
 Resumable: what is done is kept beside the record until all is, and read again by the next run of
 the same commit and command.
+
+temporal: the accelerated form with the batches of figures 3 and 9 to 13, each size from the first
+graph. `auto` has a row for each of three targets; `residual` is what it runs, so it has no row.
+Then, on two of the networks, each strategy runs at several tolerances: what accuracy costs. The
+frontier and prune tolerances keep their ratio to the tolerance.
 """
 
 from __future__ import annotations
@@ -21,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, get_args
@@ -43,13 +51,14 @@ REAL = ("cnr-2000", "dblp-2010", "seattle")
 RANDOM = (*GENERATED, *REAL)
 """Graphs that get random batches."""
 
-REFERENCE = {"form": "published", "tolerance": 1e-300, "max_iterations": 500}
 PUBLISHED = [name for name in STRATEGIES if name not in ("auto", "residual")]
 
 FIGURES = ("1", "2", "3, 9-13", "4, 5")
 
-Contender = tuple[str, Form]
-CONTENDERS: dict[str, Contender] = {
+Contender = tuple[str, Form, Options]
+"""A strategy, its form, and the options of its graph."""
+
+CONTENDERS: dict[str, tuple[str, Form]] = {
     **{f"{name}, published": (name, "published") for name in PUBLISHED},
     **{f"{name}, accelerated": (name, "accelerated") for name in PUBLISHED},
     "auto": ("auto", "accelerated"),
@@ -113,16 +122,17 @@ def random_stream(folder: Path, sizes: Sizes, backend: BackendName, name: str) -
 
 
 def _replay(
-    stream: Stream, dangling: Dangling, contender: Contender, backend: BackendName, options: Any
+    stream: Stream, contender: Contender, backend: BackendName
 ) -> Iterator[tuple[float, Ranking, dict[str, float]]]:
     """For each batch its fraction, the ranks after it and its times in milliseconds."""
-    engine = Engine(Options(dangling=dangling, **options), backend)
+    strategy, form, options = contender
+    engine = Engine(options, backend)
     engine.apply(stream.first)
     for fraction, batches in stream.batches.items():
         engine.update("static", "published")
         for batch in batches:
             engine.apply(batch)
-            result = engine.update(*contender)
+            result = engine.update(strategy, form)
             times = {
                 "ms": 1e3 * (result.mark_seconds + result.solve_seconds),
                 "certify_ms": 1e3 * result.certify_seconds,
@@ -133,14 +143,17 @@ def _replay(
             yield fraction, engine.publish().to_numpy(), times
 
 
-def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[dict[str, Any]]:
+def measure(
+    stream: Stream, contenders: dict[str, Contender], dangling: Dangling, backend: BackendName
+) -> list[dict[str, Any]]:
     """A row for each contender and size of a batch."""
-    reference = _replay(stream, dangling, ("static", "published"), backend, REFERENCE)
-    replays = [_replay(stream, dangling, one, backend, {}) for one in CONTENDERS.values()]
+    never = Options(dangling=dangling, form="published", tolerance=1e-300, max_iterations=500)
+    reference = _replay(stream, ("static", "published", never), backend)
+    replays = [_replay(stream, one, backend) for one in contenders.values()]
     rows: dict[tuple[str, float], list[dict[str, float]]] = {}
     # the contenders take turns at each batch
     for (fraction, exact, _), *found in zip(reference, *replays, strict=True):
-        for name, (_, ranks, times) in zip(CONTENDERS, found, strict=True):
+        for name, (_, ranks, times) in zip(contenders, found, strict=True):
             error = float(np.abs(ranks - exact).sum())
             # the reference is as good as rounding lets it be
             assert error <= times["error_bound"] + 1e-9, (name, fraction, error, times)
@@ -154,9 +167,9 @@ def measure(stream: Stream, dangling: Dangling, backend: BackendName) -> list[di
             "fraction": fraction,
             "contender": name,
             "batches": len(series),
-            "median_ms": float(f"{median(one['ms'] for one in series):.4g}"),
+            "median_ms": harness.rounded(median(one["ms"] for one in series)),
             **{
-                f"mean_{key}": float(f"{fmean(one[key] for one in series):.4g}")
+                f"mean_{key}": harness.rounded(fmean(one[key] for one in series))
                 for key in series[0]
             },
             # of each batch, in order
@@ -177,7 +190,8 @@ def measurements(
     name = stream.graph
     if stream.figures in sizes.figures:
         for dangling in sizes.policies:
-            yield partial(measure, stream, dangling, backend)
+            own = {each: (*of, Options(dangling=dangling)) for each, of in CONTENDERS.items()}
+            yield partial(measure, stream, own, dangling, backend)
     if stream.figures == "4, 5" and "1" in sizes.figures and backend == "cuda":
         batches = stream.batches.get(PARTITIONED) or stream.batches[min(stream.batches)]
         given = (name, stream.first, batches, backend_named(backend))
@@ -209,11 +223,86 @@ def measured(
     return [row for own in found.values() for row in own]
 
 
+# ---- networks that change ----
+
+PRECISE = (1e-8, 1e-9)
+"""More targets of `auto`: about the accuracy that the published strategies reach."""
+
+TRADED = ("sx-mathoverflow", "npm")
+TRADED_FRACTION = 1e-4
+TARGETS = tuple(10.0**-power for power in range(2, 11))
+TOLERANCES = (1e-6, 1e-8, 1e-10, 1e-12)
+
+
+def targets(options: Options) -> dict[str, Contender]:
+    """The rows of a table."""
+    own = {
+        f"auto, {target:g}": _at("auto", options, target_error=target)
+        for target in (options.target_error, *PRECISE)
+    }
+    return own | {name: _at(name, options) for name in PUBLISHED}
+
+
+def traded(options: Options) -> dict[str, Contender]:
+    """The points of a plot, in the order of each strategy's accuracy."""
+    points = {f"auto {target:g}": _at("auto", options, target_error=target) for target in TARGETS}
+    for name in PUBLISHED:
+        for tolerance in TOLERANCES:
+            scaled = {
+                each: min(0.5, tolerance / options.tolerance * getattr(options, each))
+                for each in ("frontier_tolerance", "prune_tolerance")
+            }
+            points[f"{name} {tolerance:g}"] = _at(name, options, tolerance=tolerance, **scaled)
+    return points
+
+
+def _at(name: str, options: Options, **others: Any) -> Contender:
+    return name, "accelerated", replace(options, **others)
+
+
+def temporal(
+    backend: BackendName, folder: Path, batches: int, networks: list[str]
+) -> Iterator[tuple[str, Any]]:
+    """`batches` of each size."""
+    warm_up(backend)
+    read = {name: read_network(folder / NETWORKS[name]) for name in networks}
+    yield from (("batches", batches), ("checks", batches))
+    sizes = {name: {"vertices": each.vertices, "events": len(each)} for name, each in read.items()}
+    yield "networks", sizes
+
+    def rows(
+        name: str, dangling: Dangling, fraction: float, of: Callable[..., dict[str, Contender]]
+    ) -> Iterator[dict[str, Any]]:
+        network = read[name]
+        size = max(1, round(fraction * len(network)))
+        followed = {fraction: network.batches(size, batches)}
+        stream = Stream("temporal", name, network.initial, followed)
+        for row in measure(stream, of(Options(dangling=dangling)), dangling, backend):
+            facts = {"network": name, "batch_size": size, "median_solve_ms": row["median_ms"]}
+            yield row | facts
+
+    replays: list[dict[str, Any]] = []
+    for name, dangling, fraction in product(networks, get_args(Dangling), FRACTIONS):
+        replays += rows(name, dangling, fraction, targets)
+        yield "replays", replays
+    points = [
+        row
+        for name in TRADED
+        if name in read
+        for row in rows(name, "uniform", TRADED_FRACTION, traded)
+    ]
+    for row in points:
+        row["strategy"], row["accuracy"] = row["contender"].split()
+    yield "accuracies", points
+
+
 def main() -> None:
     lists = dict.fromkeys(("networks", "graphs", "policies", "figures"), list[str] | None)
     options = {"folder": Path, "small": False, "scale": int | None, "batches": int | None}
     options |= {"fractions": list[float] | None, **lists}
-    harness.run(__doc__, {"sahu": (measured, options)}, backends=True)
+    changing = {"folder": Path, "batches": 100, "networks": list(NETWORKS)}
+    suites: harness.Suites = {"sahu": (measured, options), "temporal": (temporal, changing)}
+    harness.run(__doc__, suites, backends=True)
 
 
 if __name__ == "__main__":

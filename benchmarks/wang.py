@@ -131,10 +131,10 @@ def _figures(queries: list[Solved]) -> dict[str, Any]:
     proofs = [one.certify_ms for one in queries if one.certify_ms is not None]
     return {
         "queries": len(queries),
-        "median_ms": _rounded(median(one.ms for one in queries)),
-        **({"certify_ms": _rounded(median(proofs))} if proofs else {}),
+        "median_ms": harness.rounded(median(one.ms for one in queries)),
+        **({"certify_ms": harness.rounded(median(proofs))} if proofs else {}),
         "iterations": median(len(one.iterations) for one in queries),
-        "error_bound": _rounded(max(one.error_bound for one in queries)),
+        "error_bound": harness.rounded(max(one.error_bound for one in queries)),
     }
 
 
@@ -152,8 +152,8 @@ def switching(arcs: int, published: dict[str, list[Solved]]) -> dict[str, Any]:
     return {
         "edges_of_pull": arcs,
         # time of an edge of pushopt in edges of pull, as measured
-        "pushed_edge": _rounded(median(costs)) if costs else None,
-        "agreement": _rounded(
+        "pushed_edge": harness.rounded(median(costs)) if costs else None,
+        "agreement": harness.rounded(
             sum((p[4] < q[4]) == (h[0] == "pushopt") for p, q, h in rows) / max(1, count)
         ),
         "mode": " ".join(h[0] for _, _, h in rows),
@@ -162,10 +162,6 @@ def switching(arcs: int, published: dict[str, list[Solved]]) -> dict[str, Any]:
         "pull_ms": " ".join(f"{q[4]:.4g}" for _, q, _ in rows),
         "hybrid_ms": " ".join(f"{h[4]:.4g}" for _, _, h in rows),
     }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def measured(

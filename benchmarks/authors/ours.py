@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.authors.theirs import Graph
+from benchmarks.harness import rounded
 from benchmarks.timing import TimedEngine, loosest, timed
 from liverank_gpu import EdgeBatch, Options
 from liverank_gpu.pagerank.sweeps import sweep_to_target
@@ -44,21 +45,17 @@ def at_most(error: float, run: Callable[[float], Run], factor: float = 16.0) -> 
     runs = [found[-1], *(run(target) for _ in range(_REPEATS - 1))]
     return {
         "target_error": target,
-        "ms": _short(median(each.ms for each in runs)),
+        "ms": rounded(median(each.ms for each in runs)),
         "iterations": median(each.iterations for each in runs),
-        "error": _short(max(each.error for each in runs)),
+        "error": rounded(max(each.error for each in runs)),
     }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def row(ms: float, error: float, ours: dict[str, Any], **facts: Any) -> dict[str, Any]:
     """A row of the record, shown as well."""
     times = ms / ours["ms"]
-    made = facts | {"ms": _short(ms), "error": _short(error), "ours": ours}
-    made["times_as_fast"] = _short(times)
+    made = facts | {"ms": rounded(ms), "error": rounded(error), "ours": ours}
+    made["times_as_fast"] = rounded(times)
     print(made, flush=True)
     return made
 
