@@ -26,7 +26,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, random_batches, shuffled_rmat
@@ -78,18 +77,20 @@ class Task:
 
 
 def measure(
-    task: Task,
+    repeats: int,
     loaded: EdgeBatch,
     batches: Batches,
     apply: Callable[[EdgeBatch], Change],
     update: Callable[[str], Result],
 ) -> dict[str, Any]:
-    """Figures of one contender, in seconds and milliseconds."""
+    """Figures of one contender, in seconds and milliseconds. Of several batches the first is not
+    counted; the last solve is to the target.
+    """
     begun = perf_counter()
     change = apply(loaded)
     load = perf_counter() - begun
     update("static")
-    static_ms, sweep_ms, static = _static(task, update)
+    static_ms, sweep_ms, static = _static(repeats, update)
     update("residual")
     mutations, refreshes = [], []
     for batch in batches:
@@ -99,7 +100,8 @@ def measure(
         result = update("residual")
         mutations.append(1e3 * (applied - begun))
         refreshes.append(1e3 * (perf_counter() - applied))
-    _, later_sweep_ms, _ = _static(task, update)
+    _, later_sweep_ms, _ = _static(repeats, update)
+    final = update("residual")
     return {
         "edges": change.inserted,
         "load seconds": load,
@@ -107,19 +109,19 @@ def measure(
         "sweeps": static.iterations,
         "ms a sweep": sweep_ms,
         "error bound": static.error_bound,
-        "batch ms": median(mutations[1:]),
-        "solve after batch ms": median(refreshes[1:]),
+        "batch ms": median(mutations[1:] or mutations),
+        "solve after batch ms": median(refreshes[1:] or refreshes),
         "iterations after batch": result.iterations,
         "touched vertices after batch": result.touched_vertices,
-        "error bound after batches": result.error_bound,
+        "error bound after batches": final.error_bound,
         "ms a sweep after batches": later_sweep_ms,
     }
 
 
-def _static(task: Task, update: Callable[[str], Result]) -> tuple[float, float, Result]:
+def _static(repeats: int, update: Callable[[str], Result]) -> tuple[float, float, Result]:
     """Milliseconds of static solves and of their sweeps, and the last of them."""
     solves, sweeps = [], []
-    for _ in range(task.repeats):
+    for _ in range(repeats):
         begun = perf_counter()
         result = update("static")
         solves.append(1e3 * (perf_counter() - begun))
@@ -131,7 +133,7 @@ def one_device(task: Task, backend: Backend) -> dict[str, Any]:
     """The engine without shards."""
     engine = Engine(task.options, backend)
     loaded = task.slice(backend, 0, 1)
-    return measure(task, loaded, task.changes(loaded), engine.apply, engine.update)
+    return measure(task.repeats, loaded, task.changes(loaded), engine.apply, engine.update)
 
 
 def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
@@ -158,7 +160,7 @@ def _shard(task: Task, rank: int, size: int, channel: Connection) -> None:
         batches = [dealt(batch, size)[rank] for batch in task.changes(first)]
         del first
         pool.free_all_blocks()
-        figures = measure(task, loaded, batches, shard.apply, shard.update)
+        figures = measure(task.repeats, loaded, batches, shard.apply, shard.update)
         channel.send(figures | {"memory bytes": pool.total_bytes()})
     except BaseException as error:
         channel.send(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -207,7 +209,7 @@ def several_processes(task: Task, size: int) -> dict[str, Any]:
     """The shards of a ShardedEngine."""
     loaded = task.slice(backend_named("cpu"), 0, 1)
     with ShardedEngine(task.options, shards=size, backend="cpu") as engine:
-        return measure(task, loaded, task.changes(loaded), engine.apply, engine.update)
+        return measure(task.repeats, loaded, task.changes(loaded), engine.apply, engine.update)
 
 
 def in_shards(
@@ -251,33 +253,6 @@ def refusal(engine: Engine, load: EdgeBatch) -> dict[str, int]:
     raise RuntimeError(f"expected a refusal, got {engine.edges:,} edges on one device")
 
 
-def measured(
-    engine: Engine | ShardedEngine, load: EdgeBatch, batches: Batches
-) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Figures of a load, a static solve and batches with their solves; and the last ranks."""
-    begun = perf_counter()
-    engine.apply(load)
-    seconds = perf_counter() - begun
-    engine.update("static")
-    begun = perf_counter()
-    engine.update("static")
-    static = perf_counter() - begun
-    engine.update()
-    times = []
-    for batch in batches:
-        begun = perf_counter()
-        engine.apply(batch)
-        result = engine.update()
-        times.append(perf_counter() - begun)
-    return {
-        "edges": engine.edges,
-        "load seconds": seconds,
-        "static ms": 1e3 * static,
-        "batch and solve ms": 1e3 * median(times),
-        "error bound": result.error_bound,
-    }, engine.publish().to_numpy()
-
-
 def compared(
     engine: Callable[[int | None], Engine],
     shards: Callable[[int], ShardedEngine],
@@ -291,18 +266,20 @@ def compared(
     shards  in processes whose arrays take so many bytes each
     """
     alone = engine(None)
-    one, ranks = measured(alone, load, batches)
+    one = measure(1, load, batches, alone.apply, alone.update)
+    ranks, edges = alone.publish().to_numpy(), alone.edges
     # without the pages, which an engine goes without where memory is short
     one["held bytes"] = sum(alone.memory().values()) - alone.memory().get("pages", 0)
     del alone
     refused = refusal(engine(most), load)
     with shards(most) as several:
-        found, own_ranks = measured(several, load, batches)
+        found = measure(1, load, batches, several.apply, several.update)
+        own_ranks = several.publish().to_numpy()
         found["held bytes"] = several.shard_bytes
-    if found["edges"] != one["edges"]:
-        raise RuntimeError(f"expected {one['edges']:,} edges, got {found['edges']:,}")
+        if several.edges != edges:
+            raise RuntimeError(f"expected {edges:,} edges, got {several.edges:,}")
     difference = float(np.abs(ranks - own_ranks).sum())
-    if difference > (bound := one["error bound"] + found["error bound"]):
+    if difference > (bound := sum(each["error bound after batches"] for each in (one, found))):
         raise RuntimeError(f"expected ranks that differ by at most {bound}, got {difference}")
     return {
         "device memory bytes": most,
