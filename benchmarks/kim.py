@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.networks import read_graph
-from benchmarks.timing import Answer, timed
+from benchmarks.timing import Answer, loaded, timed
 from liverank_gpu import EdgeBatch, Engine, Options, Result, rank_once
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cuda.device import Kernel
@@ -194,12 +194,8 @@ def by_us(backend: Backend, graph: Graph) -> dict[str, Any]:
     """Ten of our sweeps; with transfers: from edges on the host to ranks on the host, the building
     of our dynamic graph included.
     """
-    columns = [host_column(ends) for ends in (graph.sources, graph.targets)]
-
-    def load() -> Engine:
-        engine = Engine(Options(), backend)
-        engine.apply(EdgeBatch(columns[0], columns[1], vertices=graph.vertices))
-        return engine
+    sources, targets = host_column(graph.sources), host_column(graph.targets)
+    load = partial(loaded, EdgeBatch(sources, targets, vertices=graph.vertices), backend)
 
     def sweep_ten(engine: Engine) -> None:
         iterate = engine.internals.iterate
@@ -242,8 +238,7 @@ def by_us_once(backend: Backend, graph: Graph) -> dict[str, Any]:
         return found.result
 
     def by_engine() -> Result:
-        engine = Engine(Options(), backend, "ignore")
-        engine.apply(EdgeBatch(sources, targets, vertices=graph.vertices))
+        engine = loaded(EdgeBatch(sources, targets, vertices=graph.vertices), backend)
         result = engine.update()
         engine.publish().to_numpy()
         return result

@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, timing
 from benchmarks.inputs import EDGES_PER_VERTEX
 from benchmarks.networks import GRAPHS, read_graph
 from benchmarks.peer_solvers import DAMPING, PEERS, Edges, Ids, Solve
 from benchmarks.timing import loosest
-from liverank_gpu import BackendName, EdgeBatch, Engine, Options, generate
+from liverank_gpu import BackendName, EdgeBatch, Engine, generate
 from liverank_gpu.backends import backend_named
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
@@ -76,9 +76,8 @@ def edges_of(name: str) -> Edges:
 
 def loaded(edges: Edges, backend: Backend, target: float) -> Engine:
     """An engine that has not solved yet."""
-    engine = Engine(Options(damping=DAMPING, target_error=target), backend)
-    engine.apply(EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices))
-    return engine
+    batch = EdgeBatch(edges.sources, edges.targets, vertices=edges.vertices)
+    return timing.loaded(batch, backend, damping=DAMPING, target_error=target)
 
 
 def ranks(edges: Edges, backend: Backend, target: float) -> Ranking:

@@ -1,11 +1,11 @@
 """Personalized queries: alone, until places are proven, many at once, watched; and push against
-pull.
+pull. Each method on more graphs: benchmarks.wang.
 
 Sources are drawn among the vertices with out-edges: from
 any other there is nothing to compute. The graph is ranked at the start and after each batch, as a
 service does; that is not part of the times, which run from the call to the answer on the host.
 
-    python -m benchmarks.personalized --backend cuda --rmat 24 --grid 4096
+    python -m benchmarks.personalized --backend cuda --rmat 24
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import Drawn, drawn_rmat
-from benchmarks.inputs import grid as grid_edges
-from benchmarks.timing import timed
-from liverank_gpu import BackendName, EdgeBatch, Engine, Options, Personalized, PersonalizedQuery
+from benchmarks.timing import loaded, timed, warm_up
+from liverank_gpu import BackendName, EdgeBatch, Personalized, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.iterate import ContributionBuffers
@@ -45,8 +44,7 @@ class Bench:
     def __init__(self, name: str, backend: Backend, load: EdgeBatch) -> None:
         self.name = name
         self.backend = backend
-        self.engine = Engine(Options(), backend)
-        self.engine.apply(load)
+        self.engine = loaded(load, backend)
         self.engine.update()
         graph = self.engine.internals.graph
         self._degree = backend.device.to_host(graph.permutation.by_id(graph.degree))
@@ -131,19 +129,6 @@ def singles(bench: Bench, random: np.random.Generator, count: int) -> list[Figur
             )
         ),
     ]
-
-
-def methods(bench: Bench, random: np.random.Generator) -> list[Figures]:
-    """Each method in turns."""
-    rows = []
-    for target in (0.1, TARGET):
-        sources = bench.drawn(random, 10)
-        of = [
-            ("any source", [_query(v, method=name, target_error=target) for v in sources])
-            for name in ("hybrid", "pull", "push")
-        ]
-        rows += bench.rows(*of)
-    return rows
 
 
 def together(bench: Bench, random: np.random.Generator, count: int) -> Figures:
@@ -234,32 +219,21 @@ def trace(bench: Bench, source: int) -> list[Figures]:
 
 
 def measured(
-    backend: BackendName, rmat: int | None, grid: int | None, sources: int, many: int, batches: int
+    backend: BackendName, rmat: int, sources: int, many: int, batches: int
 ) -> Iterator[tuple[str, Any]]:
-    """`rmat` is a scale, `grid` a side."""
+    """`rmat` is a scale."""
     chosen = backend_named(backend)
     for weighted in (False, True):
-        engine = Engine(Options(weighted=weighted), chosen)
-        engine.warm_up()
-        engine.warm_up_others()
+        warm_up(chosen, weighted=weighted)
     generator, random = np.random.default_rng(7), chosen.xp.random.default_rng(7)
-    rows: list[Figures] = []
-    if grid:
-        edges = grid_edges(chosen.xp, grid)
-        rows += methods(Bench(f"grid {grid}", chosen, EdgeBatch(*edges)), generator)
-        del edges
-    if rmat:
-        graph = drawn_rmat(chosen.xp, random, rmat)
-        bench = Bench(f"R-MAT {rmat}", chosen, graph.load)
-        rows += singles(bench, generator, sources)
-    yield "rows", rows
-    if rmat:
-        yield "many", together(bench, generator, many)
-        yield "trace", trace(bench, bench.drawn(generator, 1)[0])
-        yield "watched", watched(bench, generator, graph, batches)
+    graph = drawn_rmat(chosen.xp, random, rmat)
+    bench = Bench(f"R-MAT {rmat}", chosen, graph.load)
+    yield "rows", singles(bench, generator, sources)
+    yield "many", together(bench, generator, many)
+    yield "trace", trace(bench, bench.drawn(generator, 1)[0])
+    yield "watched", watched(bench, generator, graph, batches)
 
 
 if __name__ == "__main__":
-    options = {"rmat": int | None, "grid": int | None, "sources": 1_000, "many": 1_024}
-    suites: harness.Suites = {"personalized": (measured, options | {"batches": 20})}
-    harness.run(__doc__, suites, backends=True)
+    options = {"rmat": 16, "sources": 1_000, "many": 1_024, "batches": 20}
+    harness.run(__doc__, {"personalized": (measured, options)}, backends=True)

@@ -13,6 +13,7 @@ time of a solve from uniform ranks over its sweeps. Peers that are not installed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,15 +21,13 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.inputs import EDGES_PER_VERTEX, shuffled_rmat
-from benchmarks.timing import in_turns
-from liverank_gpu import Answer, BackendName, EdgeBatch, Engine, Options
+from benchmarks.timing import in_turns, loaded
+from liverank_gpu import Answer, BackendName, EdgeBatch, Engine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
 
 MODES = ("synchronous", "asynchronous")
 
-Columns = tuple[Array, Array]
 Peer = Callable[[], Any]
 
 
@@ -89,14 +88,6 @@ PEERS: dict[str, Callable[..., dict[str, Peer]]] = {
 }
 
 
-def engine_of(backend: Backend, columns: Columns, vertices: int = 0, **options: Any) -> Engine:
-    """An engine with the graph loaded."""
-    weights = options.pop("weights", None)
-    engine = Engine(Options(**options, weighted=weights is not None), backend)
-    engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights))
-    return engine
-
-
 def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dict[str, Any]]:
     """A row for each program and mode."""
     vertices = 1 << scale
@@ -106,9 +97,9 @@ def rows(backend: Backend, scale: int, rounds: int, peers: bool) -> Iterator[dic
     columns = (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
     weights = (1 + (keys * 2654435761 >> 7) % 255).astype(np.float32) / 256
     source = int(xp.bincount(columns[0]).argmax())
-    directed = engine_of(backend, columns, vertices)
-    weighted = engine_of(backend, columns, vertices, weights=weights)
-    undirected = engine_of(backend, columns, vertices, directed=False)
+    edges = EdgeBatch(*columns, vertices=vertices)
+    directed, undirected = (loaded(edges, backend, directed=each) for each in (True, False))
+    weighted = loaded(replace(edges, weights=weights), backend, weighted=True)
     directed.update("static")
     result = directed.update("static")  # the first one compiles
     sweep = 1e3 * result.solve_seconds / result.iterations

@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.peer_solvers import Edges, igraph_solver, networkit_solver, sparse_solver
 from benchmarks.peers import distinct
-from benchmarks.timing import timed
+from benchmarks.timing import loaded, timed
 from liverank_gpu import EdgeBatch, Engine, Options
 from liverank_gpu.backends.cuda.device import CudaDevice, Kernel
 from liverank_gpu.backends.cuda.kernels.loader import source
@@ -57,8 +57,7 @@ def partitions(
 ) -> Iterator[dict[str, Any]]:
     """Figure 1: rows of one graph. The ways take turns at each batch, each with its own engine."""
     for strategy in FRONTIERS:
-        options = Options(dangling="self-loop")
-        engines = {way: _loaded(first, backend, options) for way in WAYS}
+        engines = {way: loaded(first, backend, dangling="self-loop") for way in WAYS}
         times: dict[str, list[float]] = {way: [] for way in WAYS}
         for engine in engines.values():
             engine.update("static", "published")
@@ -139,8 +138,7 @@ def programs(graph: str, first: EdgeBatch, backend: Backend) -> Iterator[dict[st
         for ids in (first.insert_sources, first.insert_targets)
     )
     edges = distinct(graph, size, sources, targets, xp)
-    options = Options(dangling="self-loop", target_error=1e-12)
-    engine = _loaded(first, backend, options)
+    engine = loaded(first, backend, dangling="self-loop", target_error=1e-12)
     engine.update("auto")
     exact = engine.publish().to_numpy()
     solves = {
@@ -161,12 +159,6 @@ def programs(graph: str, first: EdgeBatch, backend: Backend) -> Iterator[dict[st
             "median_ms": median(own),
             "error": errors[name],
         }
-
-
-def _loaded(first: EdgeBatch, backend: Backend, options: Options) -> Engine:
-    engine = Engine(options, backend)
-    engine.apply(first)
-    return engine
 
 
 def _static(engine: Engine, form: Form) -> Solve:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,11 +33,18 @@ def timed(device: DeviceOperations, work: Callable[[], Answer]) -> tuple[float, 
     return 1e3 * (perf_counter() - begin), answer
 
 
-def warm_up(backend: BackendName) -> None:
+def warm_up(backend: BackendName | Backend, **options: Any) -> None:
     """Compiles what solves and queries need."""
-    engine = Engine(backend=backend)
+    engine = Engine(Options(**options), backend)
     engine.warm_up()
     engine.warm_up_others()
+
+
+def loaded(edges: EdgeBatch, backend: BackendName | Backend, **options: Any) -> Engine:
+    """An engine with these edges, which has not solved yet."""
+    engine = Engine(Options(**options), backend)
+    engine.apply(edges)
+    return engine
 
 
 def in_turns(

@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks import harness
 from benchmarks.inputs import GENERATED, generated
 from benchmarks.networks import GRAPHS, read_graph
-from benchmarks.timing import warm_up
-from liverank_gpu import METHODS, PUBLISHED_METHODS, BackendName, Engine, Options, PersonalizedQuery
+from benchmarks.timing import loaded, warm_up
+from liverank_gpu import METHODS, PUBLISHED_METHODS, BackendName, Engine, PersonalizedQuery
 from liverank_gpu.personalized.published import PublishedQuery
 
 PAPER = ("Pokec", "Wiki", "Stack", "LiveJ")
@@ -95,8 +95,7 @@ def measure(folder: Path, name: str, sizes: Sizes, backend: BackendName) -> list
         first = generated(name, sizes.scale, backend)
     else:
         first = read_graph(folder / GRAPHS[name])
-    engine = Engine(Options(target_error=sizes.target_error), backend)
-    engine.apply(first)
+    engine = loaded(first, backend, target_error=sizes.target_error)
     engine.update()
     candidates = np.unique(first.insert_sources)
     sources = np.random.default_rng(1).choice(candidates, sizes.sources)
