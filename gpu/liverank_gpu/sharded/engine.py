@@ -750,7 +750,7 @@ class ShardedEngine(Engine):
             values[free] = -np.inf
             free = np.flatnonzero(values == -np.inf)
         limit, first_part = sum(each.rows for each in parts), parts[0]
-        order = self._order_of(limit)
+        order = self._order_of(limit, ranked=True)
         if self._dealt.room != room or len(self._dealt.ids) != len(order.ids):
             self._dealt = DealtOrder(host_backend(), order, len(parts), room)
         more = first_part.bound, free.astype(np.int32), first_part.ties, first_part.rhs_scale
@@ -764,11 +764,11 @@ class ShardedEngine(Engine):
         free = np.flatnonzero(values == -np.inf)
         np.maximum(values, 0.0, out=values)  # as Engine.publish
         more = parts[0].error_bound, free.astype(np.int32), None, rhs_scale
-        return Ranks(host_backend(), self._order_of(len(values)), values, mass, *more)
+        return Ranks(host_backend(), self._order_of(len(values), ranked=False), values, mass, *more)
 
-    def _order_of(self, count: int) -> VertexPermutation:
-        """Of the positions below this one."""
-        ids = self._ids()[:count]
+    def _order_of(self, count: int, ranked: bool) -> VertexPermutation:
+        """Of the positions below this one. ranked: see Member.order"""
+        ids = self._ids(ranked)[:count]
         if len(self._permutation.ids) != len(ids):  # the order is chosen once
             self._permutation = VertexPermutation(host_backend(), ids.astype(np.int32))
         return self._permutation
@@ -778,10 +778,10 @@ class ShardedEngine(Engine):
         self.shard_edges = [each.edges for each in sizes]
         self.shard_bytes = [each.nbytes for each in sizes]
 
-    def _ids(self) -> NDArray[np.int64]:
+    def _ids(self, ranked: bool) -> NDArray[np.int64]:
         """See Member.order."""
         if self._order is None:
-            order: NDArray[np.int64] = self._workers.everywhere("order")[0]
+            order: NDArray[np.int64] = self._workers.everywhere("order", ranked)[0]
             if not self._ordered:
                 return order
             self._order = order

@@ -177,11 +177,11 @@ class Member(Engine):
             graph = self._vertices.reversed().graph
         return getattr(ShardEdgeReader(graph), method)(*arguments)
 
-    def order(self) -> NDArray[np.int64]:
-        """int64[m]: the id at each position below m at the last `update`; from m on, positions are
-        ids.
+    def order(self, ranked: bool) -> NDArray[np.int64]:
+        """int64[m]: the id at each position below m now, or at the last `update` if `ranked`; from
+        m on, positions are ids.
         """
-        permutation = self._ranked.permutation
+        permutation = self._ranked.permutation if ranked else self._graph.permutation
         return permutation.ids_of(np.arange(len(permutation.ids)))
 
     def updated(

@@ -175,6 +175,22 @@ def test_ranks_are_gathered_when_they_are_others() -> None:
                 call("uniform")
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_a_view_before_the_first_update_has_the_order_of_now(within: bool) -> None:
+    """Vertices are ordered when the first edges arrive: before that, and then, there are no global
+    ranks yet.
+    """
+    source, target = rmat(6, 4, seed=3)
+    view = ViewQuery(SEEDS, WEIGHTS, 1e-9, within=np.arange(64) if within else None)
+    with sharded_engine(Options(vertex_order="degree"), 2, CPU) as engine:
+        engine.apply(EdgeBatch(vertices=64))
+        for batch in (EdgeBatch(source, target), EdgeBatch.of([(0, 1)], remove=[63, 62])):
+            engine.put_view("view", view)
+            engine.apply(batch)
+            assert_within_bound(engine, view, engine.view("view"))
+            engine.publish()
+
+
 @pytest.mark.parametrize("call", ["refresh", "read", "keep"])
 def test_ranks_that_did_not_arrive_are_sent_again(call: str) -> None:
     """The bound is never said of others."""
