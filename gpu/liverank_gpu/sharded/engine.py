@@ -666,6 +666,8 @@ class ShardedEngine(Engine):
         for kept in (*self._queries.watched.values(), *self._queries.views.values()):
             kept.follow(removed)
         self._edges += change.inserted - change.deleted - change.removed_edges
+        if change.expired:  # edges that were there, or insertions: the graph knows
+            self._edges = self._workers.everywhere("count_edges")[0]
         return decided.change(replace(change, seconds=perf_counter() - began))
 
     def apply_coalesced(

@@ -177,6 +177,10 @@ class Member(Engine):
             graph = self._vertices.reversed().graph
         return getattr(ShardEdgeReader(graph), method)(*arguments)
 
+    def count_edges(self) -> int:
+        """Of the whole graph."""
+        return self._graph.edges
+
     def order(self, ranked: bool) -> NDArray[np.int64]:
         """int64[m]: the id at each position below m now, or at the last `update` if `ranked`; from
         m on, positions are ids.

@@ -34,6 +34,7 @@ def apply_to_both(one: Engine, shards: ShardedEngine, batch: EdgeBatch) -> int:
     change = one.apply(batch)
     assert replace(shards.apply(batch), seconds=0.0) == replace(change, seconds=0.0)
     assert stored(shards) == stored(one)
+    assert shards.edges == one.edges == len(stored(one))
     return change.expired
 
 
