@@ -102,6 +102,9 @@ def write(directory: Path, checkpoint: Checkpoint) -> int:
     with storage_errors(target):
         directory.mkdir(DIRECTORY_MODE, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
+        if target.exists():  # it was refused, which could not be undone
+            target.rename(temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(DIRECTORY_MODE)
             whole = {name: [array] for name, array in checkpoint.arrays.items()}

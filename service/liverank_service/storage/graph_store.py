@@ -83,7 +83,9 @@ class GraphStore:
             log.warning("%s: others may read it: %s", self._data, error.strerror)
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Releases the lock. What was refused does not come back with the next start."""
+        for name in list(self._discarded):
+            self.discard(name)
         self._lock.close()
 
     def directories(self) -> list[Path]:
@@ -97,7 +99,9 @@ class GraphStore:
         temporary = self._temporary(f".creating-{name}")
         directory = self._graphs / name
         manifest = {"format": MANIFEST_FORMAT, "options": dict(options)}
+        was_free = False
         try:
+            was_free = not directory.exists()
             temporary.mkdir(DIRECTORY_MODE)
             Journal.create(temporary / journal.FILE)
             write_synced(temporary / MANIFEST, [json.dumps(manifest, indent=2).encode()])
@@ -105,18 +109,25 @@ class GraphStore:
             rename_synced(temporary, directory)
         except (OSError, sqlite3.Error) as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if was_free and directory.exists():  # the rename could not be undone
+                self._discarded.add(name)
             raise storage_failure(directory, error) from error
         return directory
 
     def remove(self, name: str) -> None:
-        """Raises StorageFailed; the graph is then still there."""
+        """Raises StorageFailed; the graph is then still there, unless the disk refused that too. It
+        may be removed again.
+        """
         directory = self._graphs / name
-        temporary = self._temporary(f".dropped-{name}")
         with storage_errors(directory):
-            rename_synced(directory, temporary)
+            if directory.exists():
+                rename_synced(directory, self._temporary(f".dropped-{name}"))
+            else:  # an earlier removal could not be undone
+                sync_directory(self._graphs)
         self._discarded.discard(name)
         # If this fails, the next start removes the rest.
-        shutil.rmtree(temporary, ignore_errors=True)
+        for removed in self._graphs.glob(f".dropped-{name}-*"):
+            shutil.rmtree(removed, ignore_errors=True)
 
     def discard(self, name: str) -> None:
         """Removes a graph that could not be opened after it was created. Where its files cannot be

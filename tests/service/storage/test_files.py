@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,20 +20,34 @@ from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import replace_file
-from liverank_service.storage.graph_store import GraphStore
+from liverank_service.storage.graph_store import GraphStore, read_manifest
 from tests.service.graphs import batch, send, working
 
-Failing = Callable[[Path, Callable[[], bool]], AbstractContextManager[None]]
+Failing = Callable[..., AbstractContextManager[None]]
+
+for_a_moment_or_for_good = pytest.mark.parametrize("for_good", [False, True])
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
-    """The disk refuses to sync a directory while a condition holds."""
+    """The disk refuses to sync a directory while a condition holds; `for_good`: and from then on to
+    rename and to remove anything.
+    """
     original = os.fsync
 
     @contextmanager
-    def fail(directory: Path, condition: Callable[[], bool]) -> Iterator[None]:
-        refused = []
+    def fail(
+        directory: Path, condition: Callable[[], bool], for_good: bool = False
+    ) -> Iterator[None]:
+        refused: list[int] = []
+
+        def unless_refused(function: Callable[..., None]) -> Callable[..., None]:
+            def call(*arguments: Any, **others: Any) -> None:
+                if refused:
+                    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+                function(*arguments, **others)
+
+            return call
 
         def fsync(descriptor: int) -> None:
             if os.path.samestat(os.fstat(descriptor), directory.stat()) and condition():
@@ -42,6 +57,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
+            for name in ("rename", "unlink", "rmdir") if for_good else ():
+                patch.setattr(os, name, unless_refused(getattr(os, name)))
             with pytest.raises(StorageFailed, match="Input/output error"):
                 yield
         assert refused
@@ -49,29 +66,43 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
     return fail
 
 
+@for_a_moment_or_for_good
 def test_a_checkpoint_that_was_refused_is_taken_the_next_time(
-    tmp_path: Path, failing: Failing
+    tmp_path: Path, failing: Failing, for_good: bool
 ) -> None:
     directory = tmp_path / "checkpoints"
     with working(tmp_path) as pipeline:
         send(pipeline, batch([("a", "b")]))
-        with failing(directory, lambda: bool(checkpoints.stored(directory))):
+        with failing(directory, lambda: bool(checkpoints.stored(directory)), for_good):
             pipeline.checkpoint().result(60)
-        assert list(directory.iterdir()) == []
+        assert len(list(directory.iterdir())) == for_good
         assert pipeline.checkpoint().result(60).version == 1
+        (taken,) = directory.iterdir()
+        assert checkpoints.read(taken).version == 1
 
 
-def test_a_graph_that_was_refused_can_be_created(tmp_path: Path, failing: Failing) -> None:
+@for_a_moment_or_for_good
+def test_a_graph_that_was_refused_can_be_created(
+    tmp_path: Path, failing: Failing, for_good: bool
+) -> None:
     store = GraphStore(tmp_path)
     store.open()
     graphs = tmp_path / "graphs"
-    with failing(graphs, lambda: (graphs / "g").exists()):
-        store.create("g", {})
+    with failing(graphs, lambda: (graphs / "g").exists(), for_good):
+        store.create("g", {"damping": 0.5})
+    assert len(store.directories()) == for_good
+    store.close()
     assert store.directories() == []
-    assert store.create("g", {}) == graphs / "g"
-    with failing(graphs, lambda: not (graphs / "g").exists()):
+    store.open()
+    with failing(graphs, lambda: (graphs / "g").exists(), for_good):
+        store.create("g", {"damping": 0.5})
+    assert read_manifest(store.create("g", {"damping": 0.6})) == {"damping": 0.6}
+    with pytest.raises(StorageFailed, match="not empty"):
+        store.create("g", {})
+    assert read_manifest(graphs / "g") == {"damping": 0.6}
+    with failing(graphs, lambda: not (graphs / "g").exists(), for_good):
         store.remove("g")
-    assert store.directories() == [graphs / "g"]
+    assert (graphs / "g").exists() != for_good
     store.remove("g")
     assert store.directories() == []
     store.close()
@@ -107,15 +138,16 @@ def test_a_graph_that_could_be_neither_opened_nor_removed_can_be_created(
         catalog.close()
 
 
+@for_a_moment_or_for_good
 def test_a_graph_whose_files_stay_says_so_until_it_is_dropped_again(
-    tmp_path: Path, failing: Failing
+    tmp_path: Path, failing: Failing, for_good: bool
 ) -> None:
     catalog = Catalog(Settings(data=tmp_path, backend="cpu"))
     catalog.open()
     graphs = tmp_path / "graphs"
     try:
         catalog.create("g", {})
-        with failing(graphs, lambda: not (graphs / "g").exists()):
+        with failing(graphs, lambda: not (graphs / "g").exists(), for_good):
             catalog.drop("g")
         for refused in (lambda: catalog.get("g"), lambda: catalog.create("g", {})):
             with pytest.raises(GraphStopped, match="drop it again"):
