@@ -9,9 +9,9 @@
                    creation), "read-only" (EROFS from them) or "lying" (syncs do nothing)
 
      header   kind (uint8: w write, t truncate, s sync, f failed sync, c create or open, m mkdir, r rename,
-              u unlink, d rmdir), 7 bytes of padding, inode, offset or size, the lengths of the two
+              l link, u unlink, d rmdir), 7 bytes of padding, inode, offset or size, the lengths of the two
               parts of the payload, and the nanoseconds of the monotonic clock (uint64 each)
-     payload  w: the data; c, m, u, d: the path; r: the old and the new path */
+     payload  w: the data; c, m, u, d: the path; r, l: the old and the new path */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -224,6 +224,16 @@ int rename(const char *old, const char *new) {
   pthread_mutex_lock(&lock);
   int result = original(old, new);
   if (result == 0 && below(old)) record('r', 0, 0, old, strlen(old), new, strlen(new));
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+int link(const char *old, const char *new) {
+  ORIGINAL("link", int (*)(const char *, const char *));
+  if (below(new) && refused()) return -1;
+  pthread_mutex_lock(&lock);
+  int result = original(old, new);
+  if (result == 0 && below(new)) record('l', 0, 0, old, strlen(old), new, strlen(new));
   pthread_mutex_unlock(&lock);
   return result;
 }

@@ -179,9 +179,9 @@ class RecordedDisk:
 
     def _apply_to_names(self, event: Event, number: int) -> None:
         names, name = self.place(event.first)
-        if event.kind == "r":
+        if event.kind in "rl":
             target, new = self.place(event.second)
-            target[new] = names.pop(name)
+            target[new] = names.pop(name) if event.kind == "r" else names[name]
         elif event.kind in "ud":
             names.pop(name, None)
         elif event.kind == "m" or names.get(name) != number:  # otherwise it is opened again

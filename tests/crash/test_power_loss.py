@@ -258,3 +258,38 @@ def test_graphs_are_created_and_dropped_whole_whenever_the_process_or_the_power_
             store.close()
         disk.apply(event)
     assert len(disk.current("answers")) == len(GRAPHS) - 1
+
+
+REFUSED = """
+import os, sys
+from pathlib import Path
+from liverank_service.errors import StorageFailed
+from liverank_service.storage.files import replace_file
+
+directory, fails = Path(sys.argv[1]), Path(os.environ["DISK_FAULT"])
+replace_file(directory / "file", b"before")
+fails.write_text("sync 1")  # that of the directory, and all later ones
+try:
+    replace_file(directory / "file", b"after")
+except StorageFailed:
+    fails.unlink()
+replace_file(directory / "other", b"other")
+os._exit(0)
+"""
+
+
+def test_a_file_that_was_not_replaced_is_whole_whenever_the_power_ends(
+    record: Record, tmp_path: Path
+) -> None:
+    data, state = tmp_path / "data", tmp_path / "state"
+    disk, choose, found = RecordedDisk(data), random.Random(0), list[bytes]()
+    for event in record(REFUSED, data):
+        disk.apply(event)
+        for kept in ({}, {"choose": choose}):
+            shutil.rmtree(state, ignore_errors=True)
+            disk.write_state(state, **kept)
+            if found or (state / "file").exists():
+                found.append((state / "file").read_bytes())
+    assert set(found) == {b"before", b"after"}
+    assert found[-1] == disk.current("file") == b"before"
+    assert disk.current("other") == b"other"

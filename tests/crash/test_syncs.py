@@ -105,9 +105,9 @@ done("remove")
 os._exit(0)
 """
 
-UNSYNCED_BY_DESIGN = re.compile(r"-wal$|-shm$|/lock$|/damaged-.*/|/\.dropped-")
-"""SQLite's own files, which it syncs as its settings say; the lock; what was damaged before; and
-what the next start removes.
+UNSYNCED_BY_DESIGN = re.compile(r"-wal$|-shm$|/lock$|/damaged-.*/|/\.dropped-|\.before$")
+"""SQLite's own files, which it syncs as its settings say; the lock; what was damaged before; what
+the next start removes; and second names of files.
 """
 
 

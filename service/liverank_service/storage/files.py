@@ -162,29 +162,28 @@ def _slices(parts: Iterable[memoryview | bytes]) -> Iterator[memoryview]:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replaces or creates the file atomically. Raises StorageFailed; it is then unchanged."""
-    temporary = path.with_suffix(".writing")
+    temporary, before = path.with_suffix(".writing"), path.with_suffix(".before")
     with storage_errors(path):
-        before = path.read_bytes() if path.exists() else None
-        temporary.unlink(missing_ok=True)
+        for left in (temporary, before):
+            left.unlink(missing_ok=True)
         write_synced(temporary, [content])
+        if exists := path.exists():
+            with suppress(OSError):  # a file system without links: it cannot be put back
+                before.hardlink_to(path)
         temporary.rename(path)
         try:
             sync_directory(path.parent)
         except OSError:
-            # what is refused must not come back with the next start
+            # what is refused must not come back with the next start; nothing is written for that,
+            # which a loss of power could take after the rename
             with suppress(OSError):
-                _put_back(path, temporary, before)
+                if exists:
+                    before.rename(path)
+                else:
+                    path.unlink()
             raise
-
-
-def _put_back(path: Path, temporary: Path, content: bytes | None) -> None:
-    """Replaces the file with its earlier content, or removes it; not synced."""
-    if content is None:
-        path.unlink()
-        return
-    temporary.touch(FILE_MODE)
-    temporary.write_bytes(content)
-    temporary.rename(path)
+    with suppress(OSError):
+        before.unlink(missing_ok=True)
 
 
 @contextmanager
