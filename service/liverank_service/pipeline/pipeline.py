@@ -32,6 +32,7 @@ from liverank_gpu import BackendName, Cluster, DeviceLost, Engine, Options, Shar
 from liverank_service.errors import (
     NotReady,
     RetiredVersion,
+    StorageFailed,
     UnknownVersion,
 )
 from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
@@ -57,6 +58,7 @@ from liverank_service.queries.model import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import WatchRequest
 from liverank_service.queries.view import MinPosition, View
 from liverank_service.storage import journal as journal_file
+from liverank_service.storage.files import is_damage
 from liverank_service.storage.journal import Outcome
 
 log = logging.getLogger("liverank.pipeline")
@@ -350,7 +352,7 @@ class Pipeline:
 
     def _work(self) -> None:
         """Until the queue is closed. A graph whose shards are lost, also while it is opened, is
-        opened again. Raises the error that ended it.
+        opened again, as often as it takes. Raises the error that ended it.
         """
         while self._queue.closed is None or self._last is None:
             try:
@@ -360,14 +362,25 @@ class Pipeline:
                 self._commits.reach(writer.journal.version)
                 writer.run()
                 return
-            except ShardLost as error:
-                if self._last is None and not self.shards.may_open_again:
+            except (ShardLost, StorageFailed) as error:
+                if not self._may_open_again(error):
                     raise
                 if self._writer.done():
                     self._writer = Future()
                 delay = self.shards.lost(error)
-                error.__traceback__ = error.__context__ = None  # its frames have the last engine
+                # their frames have the last engine
+                error.__traceback__ = error.__context__ = error.__cause__ = None
                 self._queue.wait_until_closed(delay)
+
+    def _may_open_again(self, error: Exception) -> bool:
+        """Whether the graph may be open after another attempt, though an attempt, or the writer,
+        has ended with this error.
+        """
+        if isinstance(error, ShardLost):
+            return self._last is not None or self.shards.may_open_again
+        # a disk that refuses what recovery writes may take it later
+        recovers = self._last is not None and self.shards.loss is not None
+        return recovers and not is_damage(error.__cause__)
 
     def _open(self) -> Writer:
         mapped = self._mapped_graph()

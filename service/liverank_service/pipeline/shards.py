@@ -218,7 +218,10 @@ class Shards:
         return (started or self.restarts > 0) and self.restarts + 1 < _OPENING_ATTEMPTS
 
     def lost(self, error: Exception) -> float:
-        """Ends the workers that are left. Returns the seconds after which to recover."""
+        """Ends the workers that are left. Returns the seconds after which to recover.
+
+        error  that of a shard, or of the disk during an earlier recovery
+        """
         log.error("graph %s: %s: it recovers with new workers", self._graph, error)
         self.loss = self.loss or Loss(time.time(), str(error))
         self.restarts += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from weakref import ref
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from liverank_gpu import ShardLost, Solve
-from liverank_service.errors import BatchRejected, NotReady, RankingDelayed
+from liverank_service.errors import BatchRejected, GraphStopped, NotReady, RankingDelayed
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.model import KeyedQuery, PendingQuery, QueryResponse
+from liverank_service.storage.files import storage_failure
+from liverank_service.storage.journal import Journal
 from tests.service.graphs import (
     Sent,
     batch,
@@ -265,6 +268,43 @@ def test_recovery_is_tried_until_workers_start(pipeline: Pipeline, cluster: Clus
         send(pipeline, batch([("a", "c")]))
     assert pipeline.published(2).result(60).edges == 5
     assert pipeline.shards.restarts == 3
+
+
+def test_recovery_is_tried_until_the_disk_takes_what_it_writes(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(pipeline, batch(EDGES))
+    data, full = tmp_path / "journal.db", sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    refused = []
+
+    def refuse(*_: object) -> None:
+        refused.append(pipeline.shards.loss)
+        raise storage_failure(data, full) from full
+
+    monkeypatch.setattr(Journal, "add_receipts", refuse)
+    cluster.failing = "update"
+    with pytest.raises(RankingDelayed):
+        send(pipeline, batch([("a", "c")]))
+    wait_for(lambda: len(refused) > 1)
+    later = batch([("c", "d")])
+    submit(pipeline, later)
+    monkeypatch.undo()
+    assert later.ranked.result(60)
+    assert None not in refused
+    assert (pipeline.shards.loss, pipeline.fault, pipeline.view.edges) == (None, None, 6)
+    assert pipeline.outcome(2).status == "ranked"  # type: ignore[union-attr]
+
+
+def test_damage_that_recovery_finds_ends_it(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    send(pipeline, batch(EDGES))
+    (tmp_path / "watched.json").write_text("{")
+    cluster.started[0].lose()
+    wait_for(lambda: pipeline.fault is not None)
+    assert isinstance(pipeline.fault, GraphStopped)
+    assert pipeline.shards.restarts == 1
 
 
 def test_a_graph_can_be_closed_while_it_recovers(tmp_path: Path, cluster: Cluster) -> None:
