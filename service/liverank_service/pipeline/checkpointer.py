@@ -388,7 +388,10 @@ class Checkpointer:
         try:
             self._journal.sync_head()
             checkpoints.remove_old(self._directory)
-            if before is not None and before != newest:
+            if before is None or before == newest:
+                return
+            # a recovery of lost shards may have found that one damaged, and renamed it
+            if (self._directory / before.name).exists():
                 self._journal.retire(before.version, before.chain)
         except Exception as error:
             # the checkpoint is valid nevertheless, and the next one removes these too

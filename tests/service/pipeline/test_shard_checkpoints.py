@@ -27,6 +27,7 @@ from tests.service.graphs import (
     vertices_of,
     weighted_batch,
     working,
+    writer_of,
 )
 from tests.service.pipeline.losing_workers import EDGES, Cluster
 from tests.service.server import wait_for
@@ -262,3 +263,21 @@ def test_a_backup_of_shards_is_verified(
         with pytest.raises(StorageFailed, match=re.escape(said)):
             copy(source, tmp_path / "copied")
         assert not (tmp_path / "copied").exists()
+
+
+def test_batches_stay_until_two_checkpoints_that_are_whole_have_them(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    directory = tmp_path / "checkpoints"
+    for number in range(2):
+        send(pipeline, batch([("a", f"b{number}")]))
+        pipeline.checkpoint().result(60)
+    damaged = checkpoints.stored(directory)[0]
+    (damaged / "manifest.json").write_bytes(b"")
+    cluster.started[0].lose()
+    wait_for(lambda: pipeline.shards.restarts == 1 and pipeline.shards.loss is None)
+    send(pipeline, batch([("a", "b2")]))
+    assert pipeline.checkpoint().result(60).version == 3
+    older = checkpoints.read(checkpoints.stored(directory)[1])
+    assert older.version == 1
+    assert writer_of(pipeline).journal.retired <= older.version
