@@ -6,7 +6,9 @@
                    payload; files are identified by their inode
    DISK_FAULT      a file that says, while it exists, what fails: "sync" (EIO from fsync and fdatasync;
                    "sync N": only from the one after the first N), "full" (ENOSPC from writes and
-                   creation), "read-only" (EROFS from them) or "lying" (syncs do nothing)
+                   creation), "read-only" (EROFS from them, and from renames and removals),
+                   "abort N" (as "sync N", and with the first sync that fails "read-only") or
+                   "lying" (syncs do nothing)
 
      header   kind (uint8: w write, t truncate, s sync, f failed sync, c create or open, m mkdir, r rename,
               l link, u unlink, d rmdir), 7 bytes of padding, inode, offset or size, the lengths of the two
@@ -98,15 +100,21 @@ static char fault(int *number) {
   if (file < 0) return 0;
   if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
   close(file);
-  if (text[0] == 's' && strlen(text) > 5) *number = atoi(text + 5);
+  char *space = strchr(text, ' ');
+  if (space) *number = atoi(space);
   return text[0];
 }
 
-static int refused(void) {
+static int aborted;
+
+/* Whether a change is refused. adds: it needs space. */
+static int refused(int adds) {
   int number, kept = errno;
   char kind = fault(&number);
-  errno = kind == 'f' ? ENOSPC : kind == 'r' ? EROFS : kept;
-  return kind == 'f' || kind == 'r';
+  if (kind != 'a') aborted = 0;
+  int full = adds && kind == 'f', frozen = kind == 'r' || aborted;
+  errno = full ? ENOSPC : frozen ? EROFS : kept;
+  return full || frozen;
 }
 
 static int synced(int file, int (*original)(int)) {
@@ -116,8 +124,11 @@ static int synced(int file, int (*original)(int)) {
   if (!inode) return original(file);
   pthread_mutex_lock(&lock);
   char kind = fault(&number);
-  if (kind != 's') passed = 0;
-  int fails = kind == 's' && (number < 0 || passed++ == number);
+  int counts = kind == 's' || kind == 'a';
+  if (!counts) passed = 0;
+  int fails = counts && (number < 0 || passed++ == number);
+  aborted = kind == 'a' && (aborted || fails);
+  fails |= aborted;
   int result = fails ? -1 : kind == 'l' ? 0 : original(file);
   if (kind != 'l') record(result == 0 ? 's' : 'f', inode, 0, NULL, 0, NULL, 0);
   if (fails) errno = EIO;
@@ -139,7 +150,7 @@ ssize_t write(int file, const void *data, size_t size) {
   ORIGINAL("write", ssize_t(*)(int, const void *, size_t));
   uint64_t inode = file > 2 ? inode_of(file) : 0;
   if (!inode) return original(file, data, size);
-  if (refused()) return -1;
+  if (refused(1)) return -1;
   pthread_mutex_lock(&lock);
   off_t place = lseek(file, 0, SEEK_CUR);
   ssize_t result = original(file, data, size);
@@ -152,7 +163,7 @@ ssize_t pwrite64(int file, const void *data, size_t size, off_t place) {
   ORIGINAL("pwrite64", ssize_t(*)(int, const void *, size_t, off_t));
   uint64_t inode = inode_of(file);
   if (!inode) return original(file, data, size, place);
-  if (refused()) return -1;
+  if (refused(1)) return -1;
   pthread_mutex_lock(&lock);
   ssize_t result = original(file, data, size, place);
   if (result > 0) record('w', inode, (uint64_t)place, data, (size_t)result, NULL, 0);
@@ -179,7 +190,7 @@ int ftruncate(int file, off_t size) { return ftruncate64(file, size); }
 static int opened(const char *path, int flags, mode_t mode) {
   ORIGINAL("open64", int (*)(const char *, int, ...));
   if (!(flags & O_CREAT) || !below(path)) return original(path, flags, mode);
-  if (access(path, F_OK) && refused()) return -1;
+  if (access(path, F_OK) && refused(1)) return -1;
   pthread_mutex_lock(&lock);
   int file = original(path, flags, mode);
   struct stat status;
@@ -209,7 +220,7 @@ int open(const char *path, int flags, ...) {
 
 int mkdir(const char *path, mode_t mode) {
   ORIGINAL("mkdir", int (*)(const char *, mode_t));
-  if (below(path) && refused()) return -1;
+  if (below(path) && refused(1)) return -1;
   pthread_mutex_lock(&lock);
   int result = original(path, mode);
   struct stat status;
@@ -221,6 +232,7 @@ int mkdir(const char *path, mode_t mode) {
 
 int rename(const char *old, const char *new) {
   ORIGINAL("rename", int (*)(const char *, const char *));
+  if (below(old) && refused(0)) return -1;
   pthread_mutex_lock(&lock);
   int result = original(old, new);
   if (result == 0 && below(old)) record('r', 0, 0, old, strlen(old), new, strlen(new));
@@ -230,7 +242,7 @@ int rename(const char *old, const char *new) {
 
 int link(const char *old, const char *new) {
   ORIGINAL("link", int (*)(const char *, const char *));
-  if (below(new) && refused()) return -1;
+  if (below(new) && refused(1)) return -1;
   pthread_mutex_lock(&lock);
   int result = original(old, new);
   if (result == 0 && below(new)) record('l', 0, 0, old, strlen(old), new, strlen(new));
@@ -245,6 +257,7 @@ static int removed(char kind, const char *path, int result) {
 
 int unlink(const char *path) {
   ORIGINAL("unlink", int (*)(const char *));
+  if (below(path) && refused(0)) return -1;
   pthread_mutex_lock(&lock);
   int result = removed('u', path, original(path));
   pthread_mutex_unlock(&lock);
@@ -253,6 +266,7 @@ int unlink(const char *path) {
 
 int rmdir(const char *path) {
   ORIGINAL("rmdir", int (*)(const char *));
+  if (below(path) && refused(0)) return -1;
   pthread_mutex_lock(&lock);
   int result = removed('d', path, original(path));
   pthread_mutex_unlock(&lock);
@@ -267,6 +281,7 @@ int unlinkat(int directory, const char *name, int flags) {
     strcat(path, "/");
   }
   strncat(path, name, PATH_MAX);
+  if (below(path) && refused(0)) return -1;
   pthread_mutex_lock(&lock);
   int result = removed(flags & AT_REMOVEDIR ? 'd' : 'u', path, original(directory, name, flags));
   pthread_mutex_unlock(&lock);

@@ -4,13 +4,13 @@
                                     [--brokers redis nats kafka rabbitmq] [--directory DIR]
                                     [--results FOLDER]
 
-A seed decides what happens. A server lives for a moment while clients write to several graphs,
-create and drop others, read ranks and take checkpoints; meanwhile faults come and go. Then it ends.
-Either it is killed and started again; or its disk becomes what it could have been at any moment of
-that life, which was recorded: after a kill at that write, or after a loss of power, with nothing or
-a part of what was not synced. Whatever clients had been told by then must be there, once; what they
-had not been told there once or not at all. A model of each client knows. The server goes on from
-there.
+A seed decides what happens. A server lives for a moment while clients write to several graphs, put
+and remove views, create and drop graphs, read ranks and take checkpoints; meanwhile faults come and
+go. Then it ends. Either it is killed and started again; or its disk becomes what it could have been
+at any moment of that life, which was recorded: after a kill at that write, or after a loss of
+power, with nothing or a part of what was not synced. Whatever clients had been told by then must be
+there, once; what they had not been told there once or not at all. A model of each client knows. The
+server goes on from there.
 
 With --shards the graph is in worker processes, which are killed too. With --brokers consumers of
 messages write, and consumers, brokers and server are killed (tests/crash/sources.py).
@@ -49,6 +49,7 @@ from tests.crash.streams import (
     Client,
     Graphs,
     Stream,
+    Views,
     Windowed,
     compare,
     create_weighted,
@@ -58,7 +59,11 @@ from tests.crash.streams import (
 
 Stop = threading.Event
 
-DISK_FAULTS = ("sync", "sync 0", "sync 1", "sync 2", "full", "read-only")
+DISK_FAULTS = (
+    *("sync", "sync 0", "sync 1", "sync 2"),
+    *("abort 0", "abort 1", "abort 2", "abort 3"),
+    *("full", "read-only"),
+)
 """See disk.c."""
 
 CLOCK_STEPS = (-4e5, -3600.0, -1.0, 1.0, 3600.0, 1e5)
@@ -111,7 +116,7 @@ class Simulation:
         self._fault = directory / "fault"
         self._faults = ["disk", "clock"]
         self._groups: list[list[Stream]]
-        self._others: list[Windowed | Graphs] = []
+        self._others: list[Windowed | Graphs | Views] = []
         if workers is not None:
             create_weighted(self._data)
             self._groups = [streams(seed, weighted=True)]
@@ -126,6 +131,7 @@ class Simulation:
             self._others = [
                 Windowed("w", random.Random(f"{seed} w")),
                 Graphs("g", random.Random(f"{seed} g")),
+                Views("v", random.Random(f"{seed} v")),
             ]
         self._revisions = Revisions(GRAPH)
         self._ahead = 0.0  # of the clock, when it does not step

@@ -165,8 +165,10 @@ class Client:
         return len(again)
 
 
-def insist(http: httpx.Client, request: Request) -> httpx.Response:
-    """The answer to a request that is repeated while a fault lasts."""
+def insist(http: httpx.Client, request: Request, until: str | None = None) -> httpx.Response:
+    """The answer to a request that is repeated while a fault lasts, or until there is a member of
+    this name in a problem.
+    """
     deadline = time.monotonic() + PATIENCE
     headers = {} if request.key is None else {"Idempotency-Key": request.key}
     while True:
@@ -177,9 +179,12 @@ def insist(http: httpx.Client, request: Request) -> httpx.Response:
             json=request.body,
             headers=headers,
         )
-        problem = answer.json().get("type", "") if answer.content else ""
+        document = answer.json() if answer.content else {}
+        if until in document:
+            return answer
+        problem = document.get("type", "")
         if not problem.endswith(DELAYS):
-            is_rejected = answer.status_code == 507 and "version" in answer.json()
+            is_rejected = answer.status_code == 507 and "version" in document
             is_gone = answer.status_code == 404 and request.method in ("GET", "DELETE")
             assert answer.is_success or is_rejected or is_gone, (request, answer.text)
             return answer
@@ -211,8 +216,8 @@ class Stream(Client):
             options = {"half_life": HALF_LIFE, "clock": "event"}
             insist(http, Request("PUT", self.graph, options))
         if insist(http, Request("GET", self._set)).status_code == 404:
-            # the only batch that has no idempotency key
-            insist(http, Request("PUT", self._set, {"vertices": []}))
+            # the only batch that has no idempotency key, so it is not sent again once committed
+            insist(http, Request("PUT", self._set, {"vertices": []}), until="version")
 
     def members(self, http: httpx.Client) -> set[str] | None:
         """Those on the server; None if there is no such set."""
@@ -368,6 +373,30 @@ class Graphs(Client):
             filled = self.answers.get(3 * number + 1)  # it may have been rejected
             inserted = 0 if filled is None else json.loads(filled.body).get("inserted", 0)
             assert (graph["version"], graph["edges"]) == (filled is not None, inserted), graph
+
+
+@dataclass
+class Views(Client):
+    """Puts and removes views of the first graph: each with a damping factor."""
+
+    def __post_init__(self) -> None:
+        self.initial = {}
+
+    def next(self) -> tuple[Request, dict[str, float]]:
+        name, damping = f"view-{self.choose.randrange(3)}", self.choose.randrange(1, 9) / 10
+        path, before = f"{GRAPH}/views/{name}", self.state
+        if name in before and self.choose.random() < 0.4:
+            return Request("DELETE", path), {k: each for k, each in before.items() if k != name}
+        body = {"teleport": "uniform", "damping": damping, "refresh": "read"}
+        return Request("PUT", path, body), {**before, name: damping}
+
+    def repeat(self, _: httpx.Client, everything: bool) -> int:  # noqa: ARG002
+        """What is put and removed again is not done twice, but otherwise."""
+        return 0
+
+    def compare(self, http: httpx.Client, _: Path) -> None:
+        found = http.get(f"{GRAPH}/views").json()["views"]
+        assert {view["name"]: view["damping"] for view in found} == self.state
 
 
 def streams(

@@ -268,7 +268,7 @@ from liverank_service.storage.files import replace_file
 
 directory, fails = Path(sys.argv[1]), Path(os.environ["DISK_FAULT"])
 replace_file(directory / "file", b"before")
-fails.write_text("sync 1")  # that of the directory, and all later ones
+fails.write_text("sync 1")  # that of the directory
 try:
     replace_file(directory / "file", b"after")
 except StorageFailed:
