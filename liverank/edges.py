@@ -249,6 +249,10 @@ def _columns(data: Any, columns: Columns, to_rank: bool) -> EdgeColumns:
             advice = "; of rows sources and targets, give edges.T" if is_index else ""
             message = f"expected integers of shape [edges, 2], got {got}{advice}"
             raise InvalidInput("edges", message)
+        if data.dtype == "uint64" and (wrong := (data >= 2**63).any(axis=1)).any():
+            index = int(wrong.argmax())
+            message = f"edge {index}: expected integers below 2**63, got {data[index].tolist()}"
+            raise InvalidInput("edges", message)
         return EdgeColumns(data[:, 0].astype("int64"), data[:, 1].astype("int64"))
     if not isinstance(data, Iterable):
         raise InvalidInput("edges", f"{EXPECTED}, got {type(data).__name__}")
@@ -377,7 +381,7 @@ def read_table(data: Any, field: str, named: Sequence[str] = ()) -> pa.Table:
         is_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
         is_arrow = is_arrow or isinstance(data, Mapping)
         table = pa.table(data) if is_arrow else from_dataframe(data)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowNotImplementedError) as error:
         raise InvalidInput(field, f"the frame cannot be read: {error}") from error
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
     return table.select(names)

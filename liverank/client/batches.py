@@ -114,6 +114,9 @@ def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -
         raise InvalidInput("delete", message)
     if delete.times is not None and delete.weights is None:
         raise InvalidInput("delete", "expected a weight beside the time of a deletion")
+    for name, edges in (("insert", insert), ("delete", delete)):
+        _refuse_bytes(edges.sources, name)
+        _refuse_bytes(edges.targets, name)
     vertices = [*vertices, *insert.isolated()]
     named = vertices or remove or batch.sets or batch.replace
     # in a table, edges to insert and to delete have the same columns
@@ -164,9 +167,17 @@ def keys_of(column: Iterable[Key], field: str = "vertices") -> list[Key]:
         raise InvalidInput(field, f"expected several keys, got the one key {column!r}")
     for name in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas and NumPy
         if hasattr(column, name):
-            keys: list[Key] = getattr(column, name)()
-            return keys
-    return list(column)
+            column = getattr(column, name)()
+    keys = list(column)
+    _refuse_bytes(keys, field)
+    return keys
+
+
+def _refuse_bytes(keys: Any, field: str) -> None:
+    """Raises InvalidInput: as JSON, bytes would be other text, in base64."""
+    if isinstance(keys, list) and bytes in set(map(type, keys)):
+        found = next(key for key in keys if type(key) is bytes)
+        raise InvalidInput(field, f"expected keys of text or integers, got {found!r}")
 
 
 def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:

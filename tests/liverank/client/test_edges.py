@@ -110,6 +110,28 @@ def test_weights_and_times_are_finite(edges: Any, names: dict[str, Any], message
         client.insert("g", edges, **names)
 
 
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (np.array([[1, 2], [2**63, 1]], "uint64"), r"edges: edge 1: expected integers below 2\*\*63, got \[9223372036854775808, 1\]"),
+        (pd.DataFrame({"source": [2**70], "target": [1]}), "edges: the frame cannot be read: .*too large"),
+        (pd.DataFrame({"source": [1j], "target": [1]}), "edges: the frame cannot be read: .*complex"),
+        ([("a", "b"), ("c", b"d")], "insert: expected keys of text or integers, got b'd'"),
+        ([(b"a", "b")], "insert: expected keys of text or integers, got b'a'"),
+    ],
+)  # fmt: skip
+def test_keys_that_would_become_others_are_refused(edges: Any, message: str) -> None:
+    with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=message):
+        client.insert("g", edges)
+
+
+def test_bytes_are_no_vertices() -> None:
+    with client_of(Recorder()) as client:
+        for call in (client.remove, client.ranks, client.subgraph):
+            with pytest.raises(InvalidInput, match="expected keys of text or integers, got b'a'"):
+                call("g", [b"a"])  # type: ignore[list-item, operator]
+
+
 @pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])
 def test_weighted_edges_of_every_kind_reach_the_server(server: Server, kind: str) -> None:
     rows = [("1", "2", 2.0), ("2", "3", 0.5), ("3", "1", 1.0), ("1", "3", 8.0)]
