@@ -246,8 +246,10 @@ def member_of(name: str, kind: type[T]) -> Callable[[bytes], T]:
     return lambda body: msgspec.convert(msgspec.json.decode(body)[name], kind)
 
 
-def nothing(_: bytes) -> None:
-    return None
+def nothing(body: bytes) -> None:
+    """Raises DecodeError if there is something."""
+    if body:
+        raise msgspec.DecodeError(f"expected no content, got {len(body)} bytes")
 
 
 def yes(_: bytes) -> bool:

@@ -90,14 +90,14 @@ class Client(Synchronous, Calls):
         attempts = tenacity.Retrying(**Retries(call, self._patience).options())
         try:
             response = attempts(self._http.request, **request_options(call))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return result_without(call, self.url, error)
-        return result_of(call, response)
+        return result_of(call, response, self.url)
 
     def _follow(self, call: Call[T]) -> Iterator[T]:
         position = Position(call, self.url)
         while True:
-            lost: httpx.TransportError | None = None
+            lost: httpx.RequestError | None = None
             with closing(self._open(position.call)) as response:
                 try:
                     for received in EventSource(response).iter_sse():
@@ -107,7 +107,7 @@ class Client(Synchronous, Calls):
                         if event is None:
                             break
                         yield event
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     lost = error
             time.sleep(position.pause(lost))
 
@@ -120,7 +120,7 @@ class Client(Synchronous, Calls):
         attempts = tenacity.Retrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = attempts(self._send_stream, request)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise unreachable(self.url, error) from error
         if not response.is_success:
             raise refusal_of(response)
@@ -207,14 +207,14 @@ class AsyncClient(Asynchronous, Calls):
         attempts = tenacity.AsyncRetrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = await attempts(self._http.request, **request_options(call))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return result_without(call, self.url, error)
-        return result_of(call, response)
+        return result_of(call, response, self.url)
 
     async def _follow(self, call: Call[T]) -> AsyncIterator[T]:
         position = Position(call, self.url)
         while True:
-            lost: httpx.TransportError | None = None
+            lost: httpx.RequestError | None = None
             async with aclosing(await self._open(position.call)) as response:
                 try:
                     async for received in EventSource(response).aiter_sse():
@@ -224,7 +224,7 @@ class AsyncClient(Asynchronous, Calls):
                         if event is None:
                             break
                         yield event
-                except httpx.TransportError as error:
+                except httpx.RequestError as error:
                     lost = error
             await asyncio.sleep(position.pause(lost))
 
@@ -237,7 +237,7 @@ class AsyncClient(Asynchronous, Calls):
         attempts = tenacity.AsyncRetrying(**Retries(call, self._patience).options())
         try:
             response: httpx.Response = await attempts(self._send_stream, request)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise unreachable(self.url, error) from error
         if not response.is_success:
             raise refusal_of(response)

@@ -168,10 +168,13 @@ class Retries:
             self._patience.waiting(reason)
 
 
-def result_of(call: Call[T], response: httpx.Response) -> T:
-    """Raises ServerError."""
+def result_of(call: Call[T], response: httpx.Response, url: str) -> T:
+    """Raises ServerError, and ServerUnreachable for what no server of this kind responds."""
     if response.is_success:
-        return call.parse(response.content)
+        try:
+            return call.parse(response.content)
+        except (msgspec.DecodeError, LookupError, ValueError) as error:
+            raise ServerUnreachable(url, f"{response.status_code}, but {error}") from error
     if call.otherwise is not None:
         return call.otherwise
     raise refusal_of(response)
@@ -181,14 +184,14 @@ def refusal_of(response: httpx.Response) -> ServerError:
     return ServerError(response.status_code, _problem_of(response))
 
 
-def result_without(call: Call[T], url: str, error: httpx.TransportError) -> T:
+def result_without(call: Call[T], url: str, error: httpx.RequestError) -> T:
     """The result where no response came. Raises ServerUnreachable."""
     if call.otherwise is not None:
         return call.otherwise
     raise unreachable(url, error) from error
 
 
-def unreachable(url: str, error: httpx.TransportError) -> ServerUnreachable:
+def unreachable(url: str, error: httpx.RequestError) -> ServerUnreachable:
     return ServerUnreachable(url, str(error) or type(error).__name__)
 
 

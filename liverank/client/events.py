@@ -48,7 +48,7 @@ class Position(Generic[T]):
         document = {**data, "event": received.event, "id": received.id}
         return self.call.parse(msgspec.json.encode(document))
 
-    def pause(self, error: httpx.TransportError | None) -> float:
+    def pause(self, error: httpx.RequestError | None) -> float:
         """Seconds before the next request, after the stream ended, or the connection was lost.
 
         Raises ServerUnreachable if too many streams have ended without an event.

@@ -13,7 +13,7 @@ import msgspec
 
 from liverank.client.call import Call, Described, P, given
 from liverank.client.connection import CONNECT_SECONDS, RESPONSE_SECONDS, unreachable
-from liverank.errors import InvalidInput, needs
+from liverank.errors import InvalidInput, ServerUnreachable, needs
 from liverank.files import whole_file
 from liverank.tables import Tabular
 
@@ -94,9 +94,10 @@ class Export(Tabular):
         return _table(Export(_as_arrow(self._call), self._opened, self._url))
 
     def _pieces(self, response: httpx.Response) -> Iterator[bytes]:
+        _check_type(response, self._call, self._url)
         try:
             yield from response.iter_bytes()
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise unreachable(self._url, error) from error
 
 
@@ -132,10 +133,11 @@ class AsyncExport:
         return _table([piece async for piece in arrow])
 
     async def _pieces(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        _check_type(response, self._call, self._url)
         try:
             async for piece in response.aiter_bytes():
                 yield piece
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise unreachable(self._url, error) from error
 
 
@@ -143,6 +145,13 @@ class export(Described[P, None, Export, AsyncExport]):  # noqa: N801
     """The response is a streamed table, which the method does not request yet."""
 
     method = "_export"
+
+
+def _check_type(response: httpx.Response, call: Call[None], url: str) -> None:
+    """Raises ServerUnreachable for another server's page."""
+    expected, got = call.headers["Accept"], response.headers.get("content-type", "no type")
+    if got.partition(";")[0] != expected:
+        raise ServerUnreachable(url, f"expected {expected}, got {got}")
 
 
 def _as_arrow(call: Call[None]) -> Call[None]:

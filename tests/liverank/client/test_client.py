@@ -119,6 +119,30 @@ def test_a_timeout_is_not_waited_for_twice() -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize("content", [{"text": "<html>"}, {"json": {"detail": "hello"}}])
+def test_the_page_of_another_server_is_no_answer(content: dict[str, Any]) -> None:
+    calls: list[Callable[[Client], object]] = [
+        lambda client: client.top("g"),
+        lambda client: client.insert("g", [("a", "b")]),
+        lambda client: client.graphs(),
+        lambda client: client.personalized_table("g", {"seed": ["a"]}),
+        lambda client: client.drop("g"),
+        lambda client: client.export_ranks("g").to_arrow(),
+        lambda client: next(iter(client.changes("g"))),
+    ]
+    for call in calls:
+        server = Recorder(*[httpx.Response(200, **content)] * 5)
+        with client_of(server) as client, pytest.raises(ServerUnreachable, match="no answer from"):
+            call(client)
+
+
+def test_an_answer_that_cannot_be_decompressed_is_none() -> None:
+    broken = httpx.ByteStream(b"no gzip"), {"Content-Encoding": "gzip"}
+    server = Recorder(httpx.Response(200, stream=broken[0], headers=broken[1]))
+    with client_of(server) as client, pytest.raises(ServerUnreachable, match="decompressing"):
+        client.top("g")
+
+
 def test_a_refusal_carries_the_problem_document() -> None:
     problem = {
         "type": "urn:liverank:problem:invalid-value",

@@ -105,7 +105,8 @@ def test_an_incomplete_export_is_an_error_and_leaves_no_file(tmp_path: Path) -> 
             raise httpx.RemoteProtocolError("peer closed connection")
 
     def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, stream=Broken(), headers={"Liverank-Version": "1"})
+        headers = {"Liverank-Version": "1", "Content-Type": "text/csv"}
+        return httpx.Response(200, stream=Broken(), headers=headers)
 
     client = Client("http://liverank.test", transport=httpx.MockTransport(answer))
     path = tmp_path / "edges.csv"
