@@ -29,7 +29,7 @@ from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import media_type_of, parsing_bytes
 from liverank_service.formats.json_body import LARGE_BODY, duplicate_member, has_members, values_in
 from liverank_service.http.limits import ConcurrencyLimit, RequestContext
-from liverank_service.http.parameters import invalid
+from liverank_service.http.parameters import first_of, invalid
 from liverank_service.pipeline.batch import Batch, check_size
 from liverank_service.settings import Settings
 
@@ -166,7 +166,7 @@ def parse_body(
     try:
         parsed = model.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = first_of(error.errors(include_url=False))
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             message = f"unknown member; expected {', '.join(model.model_fields)}"
             raise InvalidField(str(first["loc"][0]), None, first["input"], message) from None

@@ -160,7 +160,9 @@ def openapi_of(app: FastAPI) -> dict[str, Any]:
                 if scope is not None:
                     call["security"] = [{"key": []}]
                     call["description"] = f"{call['description']}\n\nScope: {scope}."
-                    for status, response in problems(401, 403, 421).items():
-                        call["responses"].setdefault(str(status), response)
+                others = () if scope is None else (401, 403, 421)
+                # 422 for parameters of the query that a call does not have
+                for status in (422, *others):
+                    call["responses"].setdefault(str(status), problems(status)[status])
         app.openapi_schema = schema
     return app.openapi_schema

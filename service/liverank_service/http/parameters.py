@@ -11,6 +11,7 @@ What is wrong with one is said by errors of the service in place of pydantic's.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -37,13 +38,41 @@ _EXPECTED = {
     "string_type": "a string",
     "string_too_long": "at most {max_length} characters",
     "literal_error": "{expected}",
+    "list_type": "a list",
     "missing": "a value, since it has no default",
 }
 """What a value must be, by type of the error; of other types pydantic's words are told."""
 
 
+_MEMBER = re.compile(r"(str|int|float|bool|list|literal)(\[.*\])?")
+"""What pydantic adds to the location of an error for each member of a union."""
+
+
+def first_of(errors: list[ErrorDetails]) -> ErrorDetails:
+    """The first of pydantic's errors; of a union the one that all members that fit furthest have
+    in common, at its own location.
+    """
+    first = errors[0]
+    for place in range(len(first["loc"])):
+        alike = [each for each in errors if each["loc"][:place] == first["loc"][:place]]
+        alike = [each for each in alike if _MEMBER.fullmatch(str((*each["loc"], "")[place]))]
+        if len({each["loc"][place] for each in alike}) > 1 and first in alike:
+            most = max(len(each["loc"]) for each in alike)
+            inner: list[ErrorDetails] = [
+                {**each, "loc": each["loc"][:place] + each["loc"][place + 1 :]}
+                for each in alike
+                if len(each["loc"]) == most
+            ]
+            if (found := first_of(inner)) not in inner:  # of a union in it
+                return found
+            same = [_expected(each) for each in inner if each["loc"] == found["loc"]]
+            expected = " or ".join(dict.fromkeys(filter(None, same)))
+            return {**found, "type": "literal_error", "ctx": {"expected": expected}}
+    return first
+
+
 def invalid(error: ErrorDetails) -> FormatError | InvalidField:
-    """The first of pydantic's errors, named by field and index."""
+    """One of pydantic's errors, named by field and index."""
     if error["type"] == "json_invalid":
         reason = error.get("ctx", {}).get("error", error["msg"])
         return FormatError("body", None, f"not JSON: {reason}")
@@ -56,17 +85,23 @@ def invalid(error: ErrorDetails) -> FormatError | InvalidField:
 
 
 def _message(error: ErrorDetails, shown: object) -> str:
-    expected = _EXPECTED.get(error["type"])
+    expected = _expected(error)
     if expected is None:
         return error["msg"]
     got = "" if shown is None else f", got {shown!r}"
-    return f"expected {expected.format(**error.get('ctx', {}))}{got}"
+    return f"expected {expected}{got}"
+
+
+def _expected(error: ErrorDetails) -> str | None:
+    words = _EXPECTED.get(error["type"])
+    return None if words is None else words.format(**error.get("ctx", {}))
 
 
 class Endpoint:
     """A function with its dependencies, each of which is called once per request.
 
-    query_names  names of its query parameters, then of those of its dependencies
+    query_names     names of its query parameters, then of those of its dependencies
+    repeated_names  those of them that may be given several times
     """
 
     def __init__(self, function: Callable[..., Any], path_names: frozenset[str]) -> None:
@@ -77,6 +112,8 @@ class Endpoint:
         own = self._plan(function)
         others = [name for step in self._steps for name in step.query_names]
         self.query_names = list(dict.fromkeys([*self._steps[own].query_names, *others]))
+        read = [each for step in self._steps for _, each in step.parameters]
+        self.repeated_names = {each.alias for each in read if each.is_repeated}
 
     async def __call__(self, request: Request) -> Any:
         """Calls the function. Raises InvalidField, and what the function and its dependencies
@@ -155,7 +192,7 @@ class _Parameter:
         if location != "path" and default is inspect.Parameter.empty:
             raise TypeError(f"parameter {name!r} of the {location} needs a default")
         self._default = default
-        self._is_repeated = get_origin(annotation) is tuple
+        self.is_repeated = get_origin(annotation) is tuple
         self._adapter: TypeAdapter[Any] | None = None
         if annotation is not str or constraints:
             self._adapter = TypeAdapter(
@@ -170,7 +207,7 @@ class _Parameter:
             value = request.headers.get(self.alias)
         elif not request.scope["query_string"]:
             return self._default
-        elif self._is_repeated:
+        elif self.is_repeated:
             value = request.query_params.getlist(self.alias) or None
         else:
             value = request.query_params.get(self.alias)
@@ -181,5 +218,5 @@ class _Parameter:
         try:
             return self._adapter.validate_python(value)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            first = first_of(error.errors(include_url=False))
             raise invalid({**first, "loc": (self.alias, *first["loc"])}) from None

@@ -20,7 +20,7 @@ log = logging.getLogger("liverank.access")
 
 class Route(APIRoute):
     """Authorizes a request before it is looked at. Then refuses unknown query parameters: for a
-    misspelt one the default would silently be used.
+    misspelt one the default would silently be used, and of several values the last.
 
     FastAPI's own handling also closes what dependencies with `yield` have opened, of which there
     are none, and handles errors a second time.
@@ -36,7 +36,7 @@ class Route(APIRoute):
         request = Request(scope, receive, send)
         _enter(request, self._calls[request.method])
         if scope["query_string"]:
-            _refuse_unknown(request, self._endpoint.query_names)
+            _check_names(request, self._endpoint)
         response = await compressed(request, await self._endpoint(request))
         await response(scope, receive, send)
 
@@ -61,8 +61,14 @@ def _enter(request: Request, call: str) -> None:
         limit_of(request).enter(context, "read" if scope == "read" else "other")
 
 
-def _refuse_unknown(request: Request, known: list[str]) -> None:
-    for name in request.query_params:
+def _check_names(request: Request, endpoint: Endpoint) -> None:
+    known = endpoint.query_names
+    for name, value in request.query_params.items():
         if name not in known:
             message = f"unknown parameter; expected {', '.join(known) or 'none'}"
-            raise InvalidField(name, None, request.query_params[name], message)
+            raise InvalidField(name, None, value, message)
+        if name not in endpoint.repeated_names:
+            values = request.query_params.getlist(name)
+            if len(values) > 1:
+                got = ", ".join(map(repr, values))
+                raise InvalidField(name, None, value, f"expected one value, got {got}")

@@ -139,6 +139,10 @@ def test_every_error_is_a_problem_document() -> None:
     assert "HTTPValidationError" not in DOCUMENT["components"]["schemas"]
 
 
+def test_every_call_may_refuse_a_parameter_that_it_does_not_have() -> None:
+    assert [name for name, call in CALLS.items() if "422" not in call["responses"]] == []
+
+
 def test_calls_declare_every_format_that_they_accept() -> None:
     assert set(BODIES["send_batch"]["content"]) == {JSON, *EXPORTED}
     for name in ("personalized_many", "put_view"):

@@ -243,6 +243,57 @@ def test_a_query_parameter_that_a_call_does_not_have_is_refused(server: Server) 
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "values"),
+    [("top?k=1&k=2", "k", "'1', '2'"), ("edges?timeout=1&timeout=1", "timeout", "'1', '1'")],
+)
+def test_of_two_values_of_a_parameter_none_is_ignored(
+    server: Server, path: str, field: str, values: str
+) -> None:
+    document = problem(server.http.get(f"/graphs/default/{path}"), 422)
+    assert document["detail"] == f"{field}: expected one value, got {values}"
+    assert document["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "place", "expected"),
+    [
+        ("PUT views/v?refresh=soon", None, "refresh", "'batch' or 'read' or a number, got 'soon'"),
+        (
+            "PUT views/v",
+            {"teleport": "uniform", "within": 3},
+            "within",
+            "a string or a list, got 3",
+        ),
+        (
+            "PUT watched/w",
+            {"seeds": {"a": 1}, "among": ["a", 1.5]},
+            "among[1]",
+            "a string or an integer, got 1.5",
+        ),
+        (
+            "POST personalized",
+            {"queries": [{"seeds": {"a": 1}, "within": {}}]},
+            "queries.within[0]",
+            "a string or a list",
+        ),
+        (
+            "POST analyses/levels",
+            {"parameters": {"source": [1]}},
+            "parameters.source",
+            "a string or an integer or a number",
+        ),
+    ],
+)
+def test_a_value_that_may_be_of_several_types_is_named(
+    server: Server, call: str, body: Any, place: str, expected: str
+) -> None:
+    method, path = call.split()
+    document = problem(server.http.request(method, f"/graphs/default/{path}", json=body), 422)
+    assert document["detail"] == f"{place}: expected {expected}"
+    assert document["field"] == place.partition("[")[0]
+
+
 def test_a_missing_member_is_named(server: Server) -> None:
     answer = server.http.post("/graphs/default/personalized", json={})
     document = problem(answer, 422)
