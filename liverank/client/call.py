@@ -102,7 +102,14 @@ class Described(Generic[P, T, S, A]):
             if options and (unknown := kwargs.keys() - options):
                 message = f"got an unexpected keyword argument {min(unknown)!r}"
                 raise TypeError(f"{describe.__qualname__}() {message}")
-            return getattr(client, self.method)(describe(client, *args, **kwargs))
+            try:
+                for given in (*args, *kwargs.values()):
+                    if isinstance(given, str):
+                        given.encode()
+                call = describe(client, *args, **kwargs)
+            except UnicodeEncodeError as error:
+                raise _no_text(error) from error
+            return getattr(client, self.method)(call)
 
         self._describe = describe
         self._run = run
@@ -181,8 +188,16 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def json_body(document: Any) -> bytes:
-    """The document as JSON. Numbers of NumPy are written as numbers."""
-    return _ENCODER.encode(document)
+    """The document as JSON. Numbers of NumPy are written as numbers. Raises InvalidInput."""
+    try:
+        return _ENCODER.encode(document)
+    except UnicodeEncodeError as error:
+        raise _no_text(error) from error
+
+
+def _no_text(error: UnicodeEncodeError) -> InvalidInput:
+    """Of text with bytes that are not UTF-8, as names of files and arguments may have them."""
+    return InvalidInput("text", f"expected UTF-8, got {error.object!r}")
 
 
 def _plain(value: Any) -> Any:

@@ -139,7 +139,7 @@ class Tools:
         damping: Annotated[
             float | None,
             Field(
-                ge=0,
+                gt=0,
                 lt=1,
                 description="How far to look: 0.5 stays within two or three steps of the seeds, "
                 "0.85 goes further. Leave it out for the graph's own.",

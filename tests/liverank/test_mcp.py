@@ -260,6 +260,7 @@ def test_tools_are_described_and_writes_must_be_allowed(endpoint: str) -> None:
         ("related", {"seeds": []}, "at least 1"),
         ("related", {"seeds": {"Ada": -1}}, "greater than 0"),
         ("related", {"seeds": ["Ada"], "damping": 1.5}, "less than 1"),
+        ("related", {"seeds": ["Ada"], "damping": 0}, "greater than 0"),
         ("related", {"seeds": ["Ada"], "among": "none"}, "Unknown set"),
         ("related", {"seeds": ["Ada"], "within": "passages"}, "in `within`"),
         ("related", {"seeds": ["Ada"] * 101}, "at most 100"),

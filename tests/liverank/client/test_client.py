@@ -418,6 +418,21 @@ def test_a_name_that_would_lead_to_another_call_is_refused_before_it_is_sent(nam
     assert not sent.requests
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.rank("g", "\udcff"),
+        lambda client: client.top("g", among="\udcff"),
+        lambda client: client.insert("g", [("a", "\udcff")]),
+        lambda client: client.send_all("g", [[("\udcff", "a")]]),
+    ],
+)
+def test_bytes_of_arguments_that_are_no_text_are_refused(call: Callable[[Client], object]) -> None:
+    message = r"text: expected UTF-8, got '\\udcff'"
+    with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=message):
+        call(client)
+
+
 def test_several_keys_are_not_the_letters_of_one() -> None:
     with client_of(Recorder()) as client, pytest.raises(InvalidInput, match="the one key 'abc'"):
         client.ranks("g", "abc")
