@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu import EdgeBatch, Options
+from liverank_gpu.engine import Group
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 
@@ -76,8 +77,7 @@ def batch_of(
 def stream(backend: Backend, options: Options) -> list[list[tuple[int, int, float]]]:
     """The edges after each of the batches, sorted, with their weights."""
     generator = np.random.default_rng(5)
-    kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
-    graph = DynamicGraph(backend, options.dangling, *kind)
+    graph = Group().graph(backend, options)
     states = []
     with small_limits():
         edges = (800 * generator.random((2, 6000)) ** 3).astype(np.int64)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import ConcurrentUse, NotConverged
 from liverank_gpu.graph.coalesce import CoalescedBatch
+from liverank_gpu.graph.decay import Decay, in_half_lives
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
 from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
 from liverank_gpu.graph.resolve import ResolvedBatch, resolved
@@ -27,7 +28,6 @@ from liverank_gpu.graph.warm_up import (
     SAMPLE_VERTICES,
     dated,
     sample_batches,
-    sample_options,
     warm_up,
     warm_up_pages,
 )
@@ -124,7 +124,8 @@ class Group:
 
     def graph(self, backend: Backend, options: Options) -> DynamicGraph:
         """The part of an empty graph that is here."""
-        kind = (options.vertex_order, options.weighted, options.directed, options.half_life)
+        decay = Decay(options) if options.decays else None
+        kind = (options.vertex_order, options.weighted, options.directed, decay)
         return DynamicGraph(backend, options.dangling, *kind)
 
     def vertices(self, graph: DynamicGraph) -> GraphVertices:
@@ -759,7 +760,7 @@ class Engine:
         """Compiles what batches, `auto`, reads, single queries and restarts need."""
         if not self.compiles_kernels:
             return
-        options = sample_options(self.options)
+        options = in_half_lives(self.options)
         for batches in sample_batches(options):
             engine = Engine(options, self._backend, "ignore")
             for batch in batches:
@@ -775,7 +776,7 @@ class Engine:
         """Compiles everything else."""
         if not self.compiles_kernels:
             return
-        options, edges = sample_options(self.options), [(0, 0), (0, 1)]
+        options, edges = in_half_lives(self.options), [(0, 0), (0, 1)]
         for batches in sample_batches(options):
             engine = Engine(options, self._backend, "ignore")
             for batch, strategy in zip(batches, ("auto", "dynamic-frontier"), strict=True):
@@ -798,7 +799,7 @@ class Engine:
 
         Raises InvalidValue for a solve that does not exist.
         """
-        solve, options = (solve or Solve()).checked(self.options), sample_options(self.options)
+        solve, options = (solve or Solve()).checked(self.options), in_half_lives(self.options)
         if not self.compiles_kernels:
             return
         for vertices in SAMPLE_VERTICES:

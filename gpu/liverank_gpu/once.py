@@ -238,7 +238,7 @@ def rank_once(
     asked = (solve or Solve()).checked(options)
     chosen = backend if isinstance(backend, Backend) else backend_named(backend)
     by_engine = TABLE[asked.strategy].affected not in ("all", "residual") or asked.settle > 0
-    by_engine |= asked.form == "published" or options.half_life is not None
+    by_engine |= asked.form == "published" or options.decays
     reverses = view is not None and ResolvedView.check(options, view)
     if view is not None:
         if by_engine or TABLE[asked.strategy].affected == "all":

@@ -6,19 +6,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, get_args
 
 from msgspec.structs import force_setattr
 
 import liverank.options
 from liverank.choices import Clock, KeyKind
-from liverank_gpu import Form, InvalidValue, Options, SettledTarget, Solve
-from liverank_service.formats.values import MAX_AHEAD, TimeRule
+from liverank_gpu import MOST_HALF_LIVES, Form, InvalidValue, Options, SettledTarget, Solve
+from liverank_service.formats.values import TimeRule
 from liverank_service.pipeline.window import WindowOptions
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 EXPECTED_NAME = "1 to 64 of the characters A-Z a-z 0-9 . _ - and begin with a letter or digit"
+
+_MAX_AHEAD: dict[Clock, float] = {"wall": 60.0, "event": 86_400.0}
+"""Seconds that a time may be ahead of the server's clock, unless the graph says otherwise. By the
+clock ``event``, one wrong time far ahead would make all other edges too old.
+"""
 
 
 class GraphOptions(liverank.options.GraphOptions, frozen=True):
@@ -33,7 +38,7 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
         if self.decays:
             force_setattr(self, "weighted", True)
         if self.timed and self.max_time_ahead is None:
-            force_setattr(self, "max_time_ahead", MAX_AHEAD[self.clock])
+            force_setattr(self, "max_time_ahead", _MAX_AHEAD[self.clock])
         if self.keys not in get_args(KeyKind):
             raise InvalidValue("keys", self.keys, "'string' or 'integer'")
 
@@ -61,9 +66,10 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
         """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
         without times.
         """
-        if not self.timed:
+        if self.max_time_ahead is None:
             return None
-        return TimeRule.of(self.clock, self.half_life, now, self.max_time_ahead)
+        farthest = inf if self.half_life is None else self.half_life * MOST_HALF_LIVES
+        return TimeRule(self.clock, now, self.max_time_ahead, farthest)
 
     def window_options(self, max_share: float, hold_seconds: float) -> WindowOptions | None:
         """None for a graph whose edges stay. For the limits see WindowOptions."""

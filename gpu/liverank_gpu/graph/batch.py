@@ -232,19 +232,3 @@ def insertion_weights(batch: EdgeBatch, weighted: bool) -> Array | None:
         "left out, because this graph is unweighted: send edges without weights, or create a graph "
         "with the option weighted",
     )
-
-
-def require_times(batch: EdgeBatch, decays: bool) -> None:
-    """Raises InvalidValue unless insertions, and deletions with weights, have times exactly if
-    weights decay.
-    """
-    if decays and batch.times is None and len(batch.insert_sources):
-        raise InvalidValue("times", None, "one time for each insertion: this graph has a half_life")
-    if decays and batch.delete_weights is not None and batch.delete_times is None:
-        requirement = "one time for each weight of a deletion: this graph has a half_life"
-        raise InvalidValue("delete_times", None, requirement)
-    for name in ("times", "delete_times"):
-        times = getattr(batch, name)
-        if not decays and times is not None:
-            given = f"{len(times)} times"
-            raise InvalidValue(name, given, "left out, because this graph has no half_life")

@@ -25,6 +25,7 @@ from liverank_gpu.graph.packed_csr import PackedCsr, row_blocks, rows_of
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
+from liverank_gpu.types import EdgeBatch, Options
 
 _SPAN = 100
 LEAST = 2.0**-_SPAN
@@ -93,8 +94,8 @@ class Decay(Generic[GraphT]):
                was empty
     """
 
-    def __init__(self, half_life: float) -> None:
-        self.half_life = half_life
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self.exponents = np.zeros(0, np.int64)
         self.newest = np.zeros(0, np.int64)
         self._pending: _Pending | None = None
@@ -129,7 +130,7 @@ class Decay(Generic[GraphT]):
         """
         assert arcs.weights is not None
         assert arcs.times is not None
-        age = half_lives(arcs.times, self.half_life)
+        age = half_lives(arcs.times, self._options)
         host = graph.backend.device.to_host
         sources, weights = (
             each if isinstance(each, np.ndarray) else host(each)
@@ -276,17 +277,45 @@ AnyDecay = Decay[Any]
 
 
 def half_lives(
-    times: NDArray[np.float64], half_life: float, name: str = "times"
+    times: NDArray[np.float64], options: Options, name: str = "times"
 ) -> NDArray[np.float64]:
     """Times in half-lives. Raises InvalidValue, with this name, for one too far from 0."""
+    assert options.half_life is not None
     with np.errstate(over="ignore"):
-        age = times / half_life
+        age = times / options.half_life
     wrong = np.flatnonzero(np.abs(age) > MOST_HALF_LIVES)
     if len(wrong):
         place = int(wrong[0])
         requirement = "within 2⁴⁰ half-lives of 0"
         raise InvalidValue(f"{name}[{place}]", times[place].item(), requirement)
     return age
+
+
+def times_at(ages: NDArray[np.int64], options: Options) -> NDArray[np.float64]:
+    """Half-lives in seconds."""
+    assert options.half_life is not None
+    return ages * options.half_life
+
+
+def in_half_lives(options: Options) -> Options:
+    """The same for times in half-lives."""
+    return replace(options, half_life=1.0) if options.decays else options
+
+
+def require_times(batch: EdgeBatch, decays: bool) -> None:
+    """Raises InvalidValue unless insertions, and deletions with weights, have times exactly if
+    weights decay.
+    """
+    if decays and batch.times is None and len(batch.insert_sources):
+        raise InvalidValue("times", None, "one time for each insertion: this graph has a half_life")
+    if decays and batch.delete_weights is not None and batch.delete_times is None:
+        requirement = "one time for each weight of a deletion: this graph has a half_life"
+        raise InvalidValue("delete_times", None, requirement)
+    for name in ("times", "delete_times"):
+        times = getattr(batch, name)
+        if not decays and times is not None:
+            given = f"{len(times)} times"
+            raise InvalidValue(name, given, "left out, because this graph has no half_life")
 
 
 def highest_of(

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liverank_gpu.errors import OutOfMemory
-from liverank_gpu.graph.batch import Arcs, Removal, edges_on_device, require_times
-from liverank_gpu.graph.decay import AnyDecay, Decay
+from liverank_gpu.graph.batch import Arcs, Removal, edges_on_device
+from liverank_gpu.graph.decay import AnyDecay, require_times
 from liverank_gpu.graph.in_pages import InPages
 from liverank_gpu.graph.packed_csr import (
     LOADED_AT_ONCE,
@@ -124,12 +124,12 @@ class DynamicGraph(RankedGraph):
         vertex_order: VertexOrder = "auto",
         weighted: bool = False,
         directed: bool = True,
-        half_life: float | None = None,
+        decay: AnyDecay | None = None,
     ) -> None:
         self.backend = backend
         self.dangling, self.fixed_loops = dangling, dangling == "self-loop"
         self.weighted, self.directed = weighted, directed
-        self.decay: AnyDecay | None = Decay(half_life) if half_life else None
+        self.decay = decay
         self.permutation = VertexPermutation(backend)
         self._order_to_choose: VertexOrder | None = vertex_order
         self.ids = VertexIds()

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from liverank_gpu.columns import LEAST_WEIGHT
 from liverank_gpu.errors import InvalidValue
-from liverank_gpu.graph.batch import insertion_weights, require_times
-from liverank_gpu.graph.decay import half_lives
+from liverank_gpu.graph.batch import insertion_weights
+from liverank_gpu.graph.decay import half_lives, require_times, times_at
 from liverank_gpu.graph.packed_csr import find
 from liverank_gpu.graph.reading import EdgeBlock, EdgeReader
 from liverank_gpu.graph.vertices import NO_IDS
@@ -148,8 +148,8 @@ def _replaced(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
 
 
 def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
-    half_life = edges.options.half_life
-    require_times(batch, half_life is not None)
+    options = edges.options
+    require_times(batch, options.decays)
     amounts = np.asarray(batch.delete_weights, np.float64)
     keys = edges.keys(batch.delete_sources, batch.delete_targets)
     present = edges.of(batch.delete_sources)
@@ -162,10 +162,10 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     place, amounts = place[found], amounts[found]
     whole = np.isinf(amounts)
     times, exponents, least = batch.times, NO_IDS, 0.0
-    if half_life is not None:
+    if options.decays:
         assert batch.delete_times is not None
         exponents, least = edges.reader.exponents(present.sources), _ROUNDING
-        ages = half_lives(batch.delete_times, half_life, "delete_times")[found]
+        ages = half_lives(batch.delete_times, options, "delete_times")[found]
         with np.errstate(over="ignore"):  # of far more than there is
             amounts[~whole] *= np.exp2(ages - exponents[place])[~whole]
     rest = present.weights - np.bincount(place, amounts, len(of_present))
@@ -173,10 +173,10 @@ def _lowered(batch: EdgeBatch, edges: _Edges) -> ResolvedBatch:
     lower, kept = present.only(~leaves), rest[~leaves].astype(np.float32)
     insertions = len(batch.insert_sources)
     weights = np.ones(insertions, np.float32) if batch.weights is None else batch.weights
-    if half_life is not None:
+    if options.decays:
         # a weight is stored as it is by this time
         given = np.empty(0) if times is None else times
-        times = np.append(exponents[~leaves] * half_life, given)
+        times = np.append(times_at(exponents[~leaves], options), given)
     left = _joined((NO_IDS, NO_IDS), present.only(leaves))
     deleted = _joined(left, lower)
     without = replace(

@@ -16,11 +16,6 @@ SAMPLE_VERTICES = (4, 1 << 15)
 """Of a small and of a large graph, which run different kernels."""
 
 
-def sample_options(options: Options) -> Options:
-    """Those of graphs to compile with."""
-    return options if options.half_life is None else replace(options, half_life=1.0)
-
-
 def sample_batches(options: Options) -> Iterator[tuple[EdgeBatch, EdgeBatch]]:
     """The edges of a small and of a large graph, and a batch that changes many of its vertices. The
     edges are v → 2v and v → 2v+1, so that every vertex is near every other.
@@ -71,9 +66,8 @@ def warm_up_pages(backend: Backend, dangling: Dangling, weighted: bool) -> None:
     graph.in_pages.catch_up()
 
 
-def dated(options: Options, batch: EdgeBatch, half_lives: float = 0.0) -> EdgeBatch:
-    """The batch with the times that a graph with a half_life needs: so many half-lives after 0."""
-    if options.half_life is None:
+def dated(options: Options, batch: EdgeBatch, time: float = 0.0) -> EdgeBatch:
+    """The batch, of this time if weights decay."""
+    if not options.decays:
         return batch
-    time = half_lives * options.half_life
     return replace(batch, times=np.full(len(batch.insert_sources), time))

@@ -204,7 +204,7 @@ class OutOfCoreEdges:
         self._options = options = options or Options()
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
             raise InvalidValue("memory", memory, "a number of bytes, at least 1")
-        if options.half_life is not None:
+        if options.decays:
             raise InvalidValue("half_life", options.half_life, "None for a graph out of core")
         self._memory, self._scratch = memory, scratch
         self.backend = backend if isinstance(backend, Backend) else backend_named(backend)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import EXIT_DEVICE_LOST, BackendUnavailable, ClusterUnavailable, DeviceLost
+from liverank_gpu.graph.decay import in_half_lives
 from liverank_gpu.graph.warm_up import dated, sample_batches, warm_up_pages
 from liverank_gpu.native import kernels
 from liverank_gpu.operations.backend import Backend
@@ -280,6 +281,7 @@ def warm_up(options: Options, backend: Backend) -> None:
         return
     warm_up_pages(backend, options.dangling, options.weighted)
     warm_up_merge(backend, options.weighted)
+    options = in_half_lives(options)
     for batches in sample_batches(options):
         shard = Member(SingleCommunicator(), options, backend)
         for batch in batches:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import host_backend
 from liverank_gpu.engine import Engine
 from liverank_gpu.errors import InvalidValue, OutOfMemory, UnknownVertex, without_frames
-from liverank_gpu.graph.batch import insertion_weights, require_times
-from liverank_gpu.graph.decay import half_lives
+from liverank_gpu.graph.batch import insertion_weights
+from liverank_gpu.graph.decay import half_lives, require_times
 from liverank_gpu.graph.reading import Direction, EdgeBlock, EdgeReader, Neighbours, StagingBuffer
 from liverank_gpu.graph.resolve import ResolvedBatch
 from liverank_gpu.graph.vertices import NO_IDS, VertexIds, VertexPermutation
@@ -651,9 +651,9 @@ class ShardedEngine(Engine):
         batch = decided.batch
         # here, where places and numbers are those of the whole batch
         insertion_weights(batch, self.options.weighted)
-        require_times(batch, self.options.half_life is not None)
-        if self.options.half_life is not None and batch.times is not None:
-            half_lives(batch.times, self.options.half_life)
+        require_times(batch, self.options.decays)
+        if self.options.decays and batch.times is not None:
+            half_lives(batch.times, self.options)
         parts = dealt(batch, self._workers.size, self.most_replicated)
         limit, removed = max(self.ids.limit, batch.vertices), self.ids.vertices_among(batch.remove)
         returned = self.ids.returning(host_backend(), batch, removed)

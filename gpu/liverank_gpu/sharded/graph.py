@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from liverank_gpu.errors import InvalidValue
 from liverank_gpu.graph.batch import (
     Arcs,
-    require_times,
     weight_exceeded,
 )
 from liverank_gpu.graph.batch import (
@@ -24,6 +23,7 @@ from liverank_gpu.graph.decay import (
     expired_among,
     factors_at,
     highest_of,
+    require_times,
 )
 from liverank_gpu.graph.dynamic_graph import (
     DynamicGraph,
@@ -209,8 +209,8 @@ class ShardInPages(InPages):
 class ShardDecay(Decay["ShardGraph"]):
     """See Decay. All shards call its methods together, each with its slice of the batch."""
 
-    def __init__(self, half_life: float, backend: Backend, communicator: Communicator) -> None:
-        super().__init__(half_life)
+    def __init__(self, options: Options, backend: Backend, communicator: Communicator) -> None:
+        super().__init__(options)
         self._device, self._xp = backend.device, backend.xp
         self._communicator = communicator
 
@@ -319,8 +319,8 @@ class ShardGraph(DynamicGraph):
             multivector=ShardedMultivector(local, communicator),
         )
         self._communicator, self._local = communicator, local
-        if options.half_life is not None:
-            self.decay = ShardDecay(options.half_life, self.backend, communicator)
+        if options.decays:
+            self.decay = ShardDecay(options, self.backend, communicator)
 
     def size(self, values: Array) -> float:
         (size,) = self._communicator.sums([super().size(values)])

@@ -16,8 +16,7 @@ from liverank.choices import KeyKind
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.values import (
-    NEEDS_TIME,
-    UNTIMED,
+    EXPECTED_TIME,
     UNWEIGHTED,
     TimeRule,
     described,
@@ -219,7 +218,11 @@ def _change(name: str, given: dict[str, Any], kind: KeyKind) -> SetChange:
     return SetChange(*columns)
 
 
-_REFUSALS = {"weight": UNWEIGHTED, "time": UNTIMED}
+_REFUSALS = {
+    "weight": UNWEIGHTED,
+    "time": "the edges of the graph have no times: send them without, or create a graph with the "
+    "option half_life or window",
+}
 _OF_DELETIONS = {
     "weight": "a deletion has a weight, which it takes away, only with on_conflict=add",
     "time": "a deletion has a time, that of the weight which it takes away, only with "
@@ -281,10 +284,9 @@ class Attributes(NamedTuple):
         if not given:
             return columns
         if rule.clock == "event":
-            needs = NEEDS_TIME
-            if "times" not in given:
-                needs = needs.replace("insertion", "deletion with a weight")
-            raise FormatError("time", None, needs)
+            what = "insertion" if "times" in given else "deletion with a weight"
+            message = f"the graph has the clock event: give every {what} a time, {EXPECTED_TIME}"
+            raise FormatError("time", None, message)
         if rule.now > rule.farthest:
             raise FormatError("time", None, f"{too_far(rule)}; it is {rule.now:.3f} now")
         return replace(columns, **given)

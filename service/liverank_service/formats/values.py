@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from liverank.choices import Clock, KeyKind
-from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT, MOST_HALF_LIVES
+from liverank_gpu import LARGEST_WEIGHT, LEAST_WEIGHT
 from liverank_service.errors import FormatError
 from liverank_service.vertex_keys import ARROW_TYPES
 
@@ -177,18 +177,8 @@ def weights_of(values: list[Any] | pa.ChunkedArray, field: str, prefix: str = ""
     return pa.array(numbers.astype(np.float32))
 
 
-MAX_AHEAD: dict[Clock, float] = {"wall": 60.0, "event": 86_400.0}
-"""Seconds that a time may be ahead of the server's clock, unless the graph says otherwise. By the
-clock ``event``, one wrong time far ahead would make all other edges too old.
-"""
-
 EXPECTED_TIME = "a finite number, in Unix seconds"
 EXPECTED_TEXTS = "or ISO 8601 timestamps in all rows"
-UNTIMED = (
-    "the edges of the graph have no times: send them without, or create a graph with the option "
-    "half_life or window"
-)
-NEEDS_TIME = f"the graph has the clock event: give every insertion a time, {EXPECTED_TIME}"
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -202,26 +192,18 @@ class TimeRule:
     clock      by ``wall``, insertions without a time have `now`; by ``event`` all need one
     now        Unix seconds
     max_ahead  seconds that a time may be ahead of `now`
-    farthest   seconds from 0 that a time may have
+    farthest   seconds from 0 that a time may have; infinite where weights stay
     """
 
     clock: Clock
     now: float
     max_ahead: float
-    farthest: float = math.inf
+    farthest: float
 
     @property
     def decays(self) -> bool:
-        """Whether the graph has a half_life."""
+        """Whether weights decay."""
         return math.isfinite(self.farthest)
-
-    @classmethod
-    def of(
-        cls, clock: Clock, half_life: float | None, now: float, max_ahead: float | None = None
-    ) -> TimeRule:
-        """now: Unix seconds; max_ahead: None for that of the clock"""
-        farthest = math.inf if half_life is None else half_life * MOST_HALF_LIVES
-        return cls(clock, now, MAX_AHEAD[clock] if max_ahead is None else max_ahead, farthest)
 
 
 def times_of(

@@ -6,26 +6,28 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from liverank.choices import Clock
 from liverank_service.errors import FormatError
 from liverank_service.formats import PARQUET
 from liverank_service.formats.columns import EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
 from liverank_service.formats.values import TimeRule
+from liverank_service.graph_options import GraphOptions
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists
 
 JSON = "application/json"
 CSV = "text/csv"
 
 NOW = 1_700_000_000.0
-WALL, EVENT = TimeRule.of("wall", None, NOW), TimeRule.of("event", None, NOW)
+WALL, EVENT = (GraphOptions(clock=clock, window=1.0).time_rule(NOW) for clock in get_args(Clock))
 
 ROWS = [("a", "b", 1.5), ("b", "c", NOW), ("a", "c", -3.0)]
 SOURCES, TARGETS, TIMES = (list(column) for column in zip(*ROWS, strict=True))
@@ -290,7 +292,7 @@ def test_a_zone_counts() -> None:
 
 @pytest.mark.parametrize(("given", "most"), [(None, 86_400.0), (1.5, 1.5)])
 def test_a_time_far_ahead_of_the_event_clock_is_refused(given: float | None, most: float) -> None:
-    rule = TimeRule.of("event", None, NOW, given)
+    rule = GraphOptions(clock="event", window=1.0, max_time_ahead=given).time_rule(NOW)
 
     def body(time: float) -> bytes:
         return orjson.dumps({"insert": [["a", "b", None, time]]})
@@ -304,7 +306,7 @@ def test_a_time_far_ahead_of_the_event_clock_is_refused(given: float | None, mos
 
 
 def test_times_are_within_so_many_half_lives_of_0() -> None:
-    rule = TimeRule.of("event", 1e-3, NOW)
+    rule = GraphOptions(clock="event", half_life=1e-3).time_rule(NOW)
     far = 1e-3 * 2**40
     body = orjson.dumps({"insert": [["a", "b", 1, far], ["b", "c", 1, -far]]})
     assert times(decoded(JSON, body, rule, weighted=True)) == [far, -far]
@@ -312,4 +314,4 @@ def test_times_are_within_so_many_half_lives_of_0() -> None:
     message = "insert[1]: time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s, got the number -1099"
     assert refusal(JSON, body, rule, weighted=True).startswith(message)
     message = "time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s; it is 1700000000.000 now"
-    assert refusal(*PLAIN[0], TimeRule.of("wall", 1e-3, NOW), weighted=True) == message
+    assert refusal(*PLAIN[0], GraphOptions(half_life=1e-3).time_rule(NOW), weighted=True) == message
