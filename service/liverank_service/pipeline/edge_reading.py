@@ -145,18 +145,15 @@ class EdgeReading:
             return copy
 
     def neighbours(
-        self, vertex: pa.Array, direction: Literal["out", "in"], limit: int
+        self, vertex: str | int, direction: Literal["out", "in"], limit: int
     ) -> Future[NeighbourKeys]:
-        """Up to `limit` neighbours of the only key in the array `vertex`. Fails with UnknownVertex.
+        """Up to `limit` neighbours of the vertex with this key. Fails with UnknownVertex.
 
         Raises QueueFull.
         """
 
         def read(writer: Writer) -> NeighbourKeys:
-            keys = writer.keyed.keys
-            identity = int(keys.lookup(vertex)[0])
-            if identity < 0:
-                raise UnknownVertex(self._graph, vertex[0].as_py())
+            keys, identity = writer.keyed.keys, self._id_of(writer, vertex)
             found = writer.keyed.edge_reader.neighbours(identity, direction, limit)
             return NeighbourKeys(
                 writer.journal.version, found.degree, keys.keys(found.ids), found.weights
@@ -165,11 +162,10 @@ class EdgeReading:
         return self._call(read)
 
     def steps_to(
-        self, vertex: pa.Array, newest: Callable[[], View], of_view: str | None = None
+        self, vertex: str | int, newest: Callable[[], View], of_view: str | None = None
     ) -> Future[StepsTo]:
-        """How walks come to the only key in the array `vertex`, if the edges are of the newest
-        view. Fails with UnknownVertex, with InvalidValue for a vertex with too many in-edges, and
-        as View.seen.
+        """How walks come to the vertex with this key, if the edges are of the newest view. Fails
+        with UnknownVertex, with InvalidValue for a vertex with too many in-edges, and as View.seen.
 
         of_view  the name of a view, whose walks and ranks these are in place of the graph's
 
@@ -180,16 +176,14 @@ class EdgeReading:
             keyed, version, view = writer.keyed, writer.journal.version, newest()
             if view.version != version:
                 return StepsTo(version, view)
-            identity = int(keyed.keys.lookup(vertex)[0])
-            if identity < 0:
-                raise UnknownVertex(self._graph, vertex[0].as_py())
+            identity = self._id_of(writer, vertex)
             try:
                 if of_view is not None:
                     view = view.seen(self._graph, of_view)
                     return StepsTo(version, view, identity, *keyed.view_steps_to(of_view, identity))
                 found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
             except InvalidValue as error:  # which has its id
-                raise InvalidValue("vertex", vertex[0].as_py(), error.requirement) from None
+                raise InvalidValue("vertex", vertex, error.requirement) from None
             return StepsTo(version, view, identity, found, keyed.damping)
 
         return self._call(read)
@@ -208,6 +202,11 @@ class EdgeReading:
             return Subgraph(writer.journal.version, keys, ids, unknown, out_edges)
 
         return self._call(read)
+
+    def _id_of(self, writer: Writer, vertex: str | int) -> int:
+        if (identity := writer.keyed.keys.id_of(vertex)) < 0:
+            raise UnknownVertex(self._graph, vertex)
+        return identity
 
 
 def _copied(writer: Writer, buffer: StagingBuffer) -> EdgeCopy:

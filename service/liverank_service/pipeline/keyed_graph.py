@@ -39,7 +39,7 @@ from liverank_service.errors import (
 )
 from liverank_service.formats.columns import EdgeColumns, SetChange, SourceRange
 from liverank_service.pipeline.window import Window
-from liverank_service.queries.model import Members
+from liverank_service.queries.model import Members, Vertices
 from liverank_service.vertex_keys import FoundKeys, VertexKeys, VertexTable
 
 log = logging.getLogger("liverank.pipeline")
@@ -89,6 +89,10 @@ class KeyedGraph:
     def keys(self) -> VertexKeys:
         """The keys of its vertices now."""
         return self._keys.state
+
+    def vertices(self) -> Vertices:
+        """Its vertices now, in which the keys of queries are looked up."""
+        return Vertices(self._graph, self.keys, self._engine.id_limit, self.sets.members)
 
     @property
     def weighted(self) -> bool:

@@ -270,13 +270,14 @@ class Opening:
         mark = ReplayMark(journal.path)
         unranked = replayed(journal, version, keyed, positions, engine, mark)
         refusals = Refusals(self.graph, self.observer.query_refused)
-        kept = self.graph, engine, lambda: keyed.keys, lambda: keyed.sets.members
+        vertices = keyed.vertices
         with damage_stops(self.directory / WATCHED_FILE) as file:
-            watched = WatchedQueries(refusals, *kept, read_watched(file, keyed.keys.kind))
+            queries = read_watched(file, keyed.keys.kind)
+            watched = WatchedQueries(refusals, engine, vertices, queries)
         with damage_stops(self.directory / VIEWS_FILE) as file:
             views = read_views(file, keyed.keys.kind)
         starts = {} if checkpoint is None else views_of(checkpoint)
-        rank_views = RankViews(*kept, views, starts)
+        rank_views = RankViews(engine, vertices, views, starts)
         ranking = Ranking(
             self.graph,
             engine,
@@ -299,14 +300,12 @@ class Opening:
         if journal.deaths():
             journal.acquit()
         scheduler = QueryScheduler(
-            self.graph,
             self.queue.queries,
             engine,
-            keys=lambda: keyed.keys,
+            vertices,
             newest=ranking.newest,
             keep=ranking.watch,
             closing=lambda: self.queue.closed is not None,
-            sets=lambda: keyed.sets.members,
             refusals=refusals,
         )
         versions = Versions(lambda: journal.version, lambda: self.views.newest.version)

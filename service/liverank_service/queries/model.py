@@ -60,6 +60,12 @@ class Vertices(NamedTuple):
         ids[ids >= self.limit] = -1
         return ids
 
+    def members(self, name: str, field: str) -> NDArray[np.int64]:
+        """int64[…], ascending: the vertices of a set. Raises UnknownSet, which names the field."""
+        if name not in self.sets:
+            raise UnknownSet(self.graph, name, field)
+        return self.sets[name]
+
 
 class QueryByIds(NamedTuple):
     """A query whose keys were looked up.
@@ -184,9 +190,7 @@ def chosen_ids(
     if chosen is None:
         return None
     if isinstance(chosen, str):
-        if chosen not in vertices.sets:
-            raise UnknownSet(vertices.graph, chosen, field)
-        return vertices.sets[chosen]
+        return vertices.members(chosen, field)
     if not chosen:
         raise InvalidValue(field, [], "at least one vertex")
     ids = vertices.ids_of(key_column(chosen, vertices.keys.kind, field))

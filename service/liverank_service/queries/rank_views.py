@@ -25,7 +25,6 @@ from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, Unk
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.queries.model import (
     Chosen,
-    Members,
     QueryByIds,
     Vertices,
     check_inside,
@@ -34,7 +33,6 @@ from liverank_service.queries.model import (
 )
 from liverank_service.queries.watched import KeptQueries
 from liverank_service.tables import member_of
-from liverank_service.vertex_keys import VertexKeys
 
 Start = tuple[NDArray[np.float64], float]
 """Ranks of a view by id and their base, to start from: see Engine.put_view."""
@@ -122,7 +120,7 @@ class ViewRequest(BaseModel):
             if self.teleport.set is None:
                 seeds = known.seeds
             else:
-                seeds = set_by_ids(vertices, self.teleport.set)
+                seeds = vertices.members(self.teleport.set, "teleport.set")
         except (UnknownVertex, UnknownSet):
             return True
         if within is None or known.within is None:
@@ -158,7 +156,7 @@ class ViewRequest(BaseModel):
         elif teleport.set is None:
             seeds, has_ranks = None, vertices.limit > 0
         else:
-            seeds = set_by_ids(vertices, teleport.set)
+            seeds = vertices.members(teleport.set, "teleport.set")
             if within is not None:
                 seeds = np.intersect1d(seeds, within, assume_unique=True)
             has_ranks = len(seeds) > 0
@@ -169,13 +167,6 @@ class ViewRequest(BaseModel):
         )
         has_ranks = has_ranks and (within is None or len(within) > 0)
         return QueryByIds(view, has_ranks, ignored)
-
-
-def set_by_ids(vertices: Vertices, name: str) -> Any:
-    """int64[…], ascending: the vertices of a set. Raises UnknownSet."""
-    if name not in vertices.sets:
-        raise UnknownSet(vertices.graph, name, "teleport.set")
-    return vertices.sets[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +214,18 @@ class RankViews(KeptQueries[ViewRequest, RankView]):
 
     def __init__(
         self,
-        graph: str,
         engine: Engine,
-        keys: Callable[[], VertexKeys],
-        sets: Callable[[], Members],
+        vertices: Callable[[], Vertices],
         queries: Mapping[str, ViewRequest],
         starts: Mapping[str, Start],
     ) -> None:
-        """Solves every view. keys, sets: of the vertices now; starts: see Engine.put_view"""
+        """Solves every view. vertices: as they are now; starts: see Engine.put_view"""
         self._starts = starts
-        super().__init__(graph, engine, keys, sets, queries)
+        super().__init__(engine, vertices, queries)
         self._starts = {}
 
     def _unknown(self, name: str) -> ServiceError:
-        return UnknownView(self._graph, name, list(self.queries))
+        return UnknownView(self._vertices().graph, name, list(self.queries))
 
     def _put(self, name: str, query: Any) -> None:
         self._engine.put_view(name, query, self._starts.get(name))

@@ -35,7 +35,6 @@ from liverank_gpu import (
 )
 from liverank_gpu import UnknownVertex as UnknownId
 from liverank_service.queries.model import (
-    Members,
     PendingQuery,
     QueryAnswer,
     QueryByIds,
@@ -45,7 +44,6 @@ from liverank_service.queries.model import (
     no_places,
 )
 from liverank_service.queries.view import View
-from liverank_service.vertex_keys import VertexKeys
 
 SLICE_SECONDS = 0.005
 
@@ -154,30 +152,25 @@ class QueryScheduler:
 
     def __init__(
         self,
-        graph: str,
         queue: QueryQueue,
         engine: Engine,
-        keys: Callable[[], VertexKeys],
+        vertices: Callable[[], Vertices],
         newest: Callable[[], tuple[int, int]],
         keep: Keep,
         closing: Callable[[], bool],
-        sets: Callable[[], Members],
         refusals: Refusals,
     ) -> None:
-        """keys     of the vertices now
-        newest   the version and the revision of an answer
-        keep     stores a watched query once it is solved
-        closing  whether the graph is being closed, so that no solve is completed any more
-        sets     the named sets of vertices
+        """vertices  as they are now
+        newest    the version and the revision of an answer
+        keep      stores a watched query once it is solved
+        closing   whether the graph is being closed, so that no solve is completed any more
         """
-        self._graph = graph
         self._queue = queue
         self._engine = engine
-        self._keys = keys
+        self._vertices = vertices
         self._newest = newest
         self._keep = keep
         self._closing = closing
-        self._sets = sets
         self._refusals = refusals
         self._running: deque[_Solve | _FirstSolve] = deque()
         self._expected = 0
@@ -296,9 +289,6 @@ class QueryScheduler:
                 lambda: len(self._queue.requests) >= expected, GATHERING_SECONDS
             )
 
-    def _vertices(self) -> Vertices:
-        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
-
     def _step(self) -> None:
         solve = self._running[0]
         self._running.rotate(-1)
@@ -349,7 +339,7 @@ class QueryScheduler:
 
     def _succeed(self, member: _Member, solved: list[Personalized]) -> None:
         version, revision = self._newest()
-        left, keys = iter(solved), self._keys()
+        left, keys = iter(solved), self._vertices().keys
         answers = []
         for query, has_ranks, ignored in member.found:
             places = next(left) if has_ranks else no_places(query)

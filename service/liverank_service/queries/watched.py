@@ -21,14 +21,13 @@ from liverank_service.errors import ServiceError, UnknownSet, UnknownVertex, Unk
 from liverank_service.formats.values import EMPTY
 from liverank_service.queries.model import (
     KeyedRequest,
-    Members,
     QueryByIds,
     Refusals,
     Vertices,
     WatchedQuery,
     no_places,
 )
-from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
+from liverank_service.vertex_keys import ARROW_TYPES
 
 Query = TypeVar("Query", bound=KeyedRequest)
 Result = TypeVar("Result")
@@ -58,17 +57,13 @@ class KeptQueries(ABC, Generic[Query, Result]):
 
     def __init__(
         self,
-        graph: str,
         engine: Engine,
-        keys: Callable[[], VertexKeys],
-        sets: Callable[[], Members],
+        vertices: Callable[[], Vertices],
         queries: Mapping[str, Query],
     ) -> None:
-        """Solves every query. keys, sets: of the vertices now."""
-        self._graph = graph
+        """Solves every query. vertices: as they are now."""
         self._engine = engine
-        self._keys = keys
-        self._sets = sets
+        self._vertices = vertices
         self.queries = queries
         # how each query was looked up last, or why it could not be; the engine watches those that
         # have ranks
@@ -190,9 +185,6 @@ class KeptQueries(ABC, Generic[Query, Result]):
         ):
             self._solve(name)
 
-    def _vertices(self) -> Vertices:
-        return Vertices(self._graph, self._keys(), self._engine.id_limit, self._sets())
-
     def _collect(self) -> dict[str, Result]:
         """The results of all queries."""
         return {name: self._result(name) for name in self.queries}
@@ -207,7 +199,7 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
         super().__init__(*given)
 
     def _unknown(self, name: str) -> ServiceError:
-        return UnknownWatched(self._graph, name)
+        return UnknownWatched(self._vertices().graph, name)
 
     def _put(self, name: str, query: Any) -> None:
         self._engine.unwatch(name)
@@ -233,7 +225,8 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
 
     def _result(self, name: str) -> WatchedResult:
         query, found, before = self.queries[name], self._found[name], self.results.get(name)
-        none = EMPTY[self._keys().kind]
+        keys = self._vertices().keys
+        none = EMPTY[keys.kind]
         if isinstance(found, Exception):
             return WatchedResult(query, none, None, found)
         if not found.has_ranks:
@@ -251,5 +244,5 @@ class WatchedQueries(KeptQueries[WatchedQuery, WatchedResult]):
             vertices = before.vertices
         else:  # it was solved
             self._refusals.report(answer, name)
-            vertices = self._keys().keys(answer.vertices)
+            vertices = keys.keys(answer.vertices)
         return WatchedResult(query, vertices, answer, ignored=found.ignored)

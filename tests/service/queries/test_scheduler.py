@@ -20,6 +20,7 @@ from liverank_service.queries.model import (
     QueryByIds,
     QueryRequest,
     Refusals,
+    Vertices,
     WatchedQuery,
 )
 from liverank_service.queries.scheduler import MAX_BATCHES, QueryQueue, QueryScheduler, WatchRequest
@@ -47,14 +48,12 @@ class Graph:
         keys.assign(pa.array(range(VERTICES), pa.int64()))
         self.generator = np.random.default_rng(1)
         self.scheduler = QueryScheduler(
-            "test",
             self.queue,
             self.engine,
-            lambda: keys.state,
+            lambda: Vertices("test", keys.state, self.engine.id_limit, {}),
             lambda: (self.version, 0),
             self._keep,
             lambda: self.closing,
-            dict,
             Refusals("test", self.refused.append),
         )
         self.batch(3000)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Literal
 
-import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from liverank.options import MAX_K, RanksOptions
 from liverank_service.errors import NotPublishedInTime
-from liverank_service.http.body import count_places, read_body, release_body
+from liverank_service.http.body import count_places
 from liverank_service.http.dependencies import (
     Committed,
     K,
@@ -30,7 +29,7 @@ from liverank_service.http.responses import (
     tagged_response,
 )
 from liverank_service.http.route import Route
-from liverank_service.http.routes.ranks import published, vertices_in
+from liverank_service.http.routes.ranks import published, vertices_of
 from liverank_service.http.schemas import (
     ExplainedAnswer,
     NeighborsAnswer,
@@ -39,7 +38,7 @@ from liverank_service.http.schemas import (
     parameter_of,
 )
 from liverank_service.queries.exports import edges_export
-from liverank_service.vertex_keys import ARROW_TYPES, key_from_text
+from liverank_service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["edges"], route_class=Route)
 
@@ -77,11 +76,9 @@ async def neighbors(
     timeout: Timeout = 10.0,
 ) -> Response:
     """Neighbours of one vertex, read between two batches."""
-    kind = graph.options.keys
-    key = key_from_text(vertex, kind)
+    key = key_from_text(vertex, graph.options.keys)
     count_places(request, min(limit, graph.pipeline.view.vertices), "limit")
-    vertices = pa.array([key], ARROW_TYPES[kind])
-    reading = graph.pipeline.edges.neighbours(vertices, direction, limit)
+    reading = graph.pipeline.edges.neighbours(key, direction, limit)
     found = await answer_of(reading, graph, request, timeout)
 
     def respond() -> Response:
@@ -114,16 +111,14 @@ async def explain(
     """What the rank of one vertex consists of: ranks and edges of one version, read between two
     batches. Waits for the ranks of batches that are not ranked yet.
     """
-    kind = graph.options.keys
-    key = key_from_text(vertex, kind)
-    pipeline, vertices = graph.pipeline, pa.array([key], ARROW_TYPES[kind])
+    key, pipeline = key_from_text(vertex, graph.options.keys), graph.pipeline
     count_places(request, min(k, pipeline.view.vertices), "k")
     await seen_of(request, graph, pipeline.view, view, timeout)  # which may solve it
     committed = pipeline.committed
     try:
         async with asyncio.timeout(timeout):
             while True:
-                reading = pipeline.edges.steps_to(vertices, lambda: pipeline.view, view)
+                reading = pipeline.edges.steps_to(key, lambda: pipeline.view, view)
                 read = await result_of(reading, graph, request)
                 if read.found is not None:
                     break
@@ -151,10 +146,7 @@ async def subgraph(
     request: Request, graph: OpenGraph, _committed: Committed, timeout: Timeout = 10.0
 ) -> Response:
     """The edges among some vertices, read between two batches."""
-    body = await read_body(request)
-    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
-    release_body(request)
-    count_places(request, len(vertices), "vertices")
+    vertices = await vertices_of(request, graph)
     found = await answer_of(graph.pipeline.edges.subgraph(vertices), graph, request, timeout)
 
     return await asyncio.to_thread(lambda: json_response(found.document()))

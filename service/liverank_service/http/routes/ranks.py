@@ -10,8 +10,8 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 
-from liverank.choices import KeyKind
 from liverank_gpu import rank_error
+from liverank_service.catalog import Graph
 from liverank_service.errors import UnknownVertex
 from liverank_service.formats import EXPORTED, JSON
 from liverank_service.formats.decode import decode_vertices
@@ -83,10 +83,7 @@ async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> R
 )
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
     """The ranks of many vertices, in order; null for an unknown vertex."""
-    body = await read_body(request)
-    vertices = await asyncio.to_thread(vertices_in, request, body, graph.options.keys)
-    release_body(request)
-    count_places(request, len(vertices), "vertices")
+    vertices = await vertices_of(request, graph)
 
     def respond() -> Response:
         return json_response({**published(view), "ranks": json_values(view.ranks_of(vertices))})
@@ -94,10 +91,13 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks)
     return await asyncio.to_thread(respond)
 
 
-def vertices_in(request: Request, body: bytes, kind: KeyKind) -> pa.Array:
-    """The keys in the body of a request. It is that of a batch with vertices only: one parser."""
-    content_type = request.headers.get("content-type")
-    return decode_vertices(content_type, body, kind)
+async def vertices_of(request: Request, graph: Graph) -> pa.Array:
+    """The keys in the body of a request, which are the places of its answer."""
+    body, content_type = await read_body(request), request.headers.get("content-type")
+    vertices = await asyncio.to_thread(decode_vertices, content_type, body, graph.options.keys)
+    release_body(request)
+    count_places(request, len(vertices), "vertices")
+    return vertices
 
 
 @router.get(
