@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from liverank_gpu.backends import backend_named
 from liverank_gpu.errors import ConcurrentUse, NotConverged
 from liverank_gpu.graph.coalesce import CoalescedBatch
-from liverank_gpu.graph.decay import Decay, in_half_lives
+from liverank_gpu.graph.decay import AnyDecay, Decay, in_half_lives
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, batch_purpose
 from liverank_gpu.graph.reading import EdgeReader, StagingBuffer
 from liverank_gpu.graph.resolve import ResolvedBatch, resolved
@@ -124,7 +124,7 @@ class Group:
 
     def graph(self, backend: Backend, options: Options) -> DynamicGraph:
         """The part of an empty graph that is here."""
-        decay = Decay(options) if options.decays else None
+        decay: AnyDecay | None = Decay(options) if options.decays else None
         kind = (options.vertex_order, options.weighted, options.directed, decay)
         return DynamicGraph(backend, options.dangling, *kind)
 

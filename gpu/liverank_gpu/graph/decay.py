@@ -294,7 +294,8 @@ def half_lives(
 def times_at(ages: NDArray[np.int64], options: Options) -> NDArray[np.float64]:
     """Half-lives in seconds."""
     assert options.half_life is not None
-    return ages * options.half_life
+    seconds: NDArray[np.float64] = ages * options.half_life
+    return seconds
 
 
 def in_half_lives(options: Options) -> Options:
