@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 import liverank.options
 from liverank.choices import Clock, KeyKind
 from liverank_gpu import MOST_HALF_LIVES, Form, InvalidValue, Options, SettledTarget, Solve
+from liverank_service.formats.columns import Attributes
 from liverank_service.formats.values import TimeRule
 from liverank_service.pipeline.window import WindowOptions
 
@@ -62,14 +63,13 @@ class GraphOptions(liverank.options.GraphOptions, frozen=True):
         if self.forget_vertices and window is None:
             raise InvalidValue("forget_vertices", True, "left out without window")
 
-    def time_rule(self, now: float) -> TimeRule | None:
-        """What the times of a batch that arrives now, in Unix seconds, must be; None for a graph
-        without times.
-        """
-        if self.max_time_ahead is None:
-            return None
-        farthest = inf if self.half_life is None else self.half_life * MOST_HALF_LIVES
-        return TimeRule(self.clock, now, self.max_time_ahead, farthest)
+    def attributes(self, now: float, adds: bool = False) -> Attributes:
+        """What the insertions of a batch that arrives now, in Unix seconds, may have."""
+        rule = None
+        if self.max_time_ahead is not None:
+            farthest = inf if self.half_life is None else self.half_life * MOST_HALF_LIVES
+            rule = TimeRule(self.clock, now, self.max_time_ahead, farthest)
+        return Attributes(self.weighted, rule, adds)
 
     def window_options(self, max_share: float, hold_seconds: float) -> WindowOptions | None:
         """None for a graph whose edges stay. For the limits see WindowOptions."""

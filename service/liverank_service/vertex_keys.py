@@ -57,6 +57,11 @@ ARROW_TYPES: dict[KeyKind, pa.DataType] = {"string": pa.string(), "integer": pa.
 _INTEGER = r"-?[0-9]{1,19}"
 
 
+def kind_of(keys: pa.Array) -> KeyKind:
+    """Of a column of keys."""
+    return "string" if pa.types.is_string(keys.type) else "integer"
+
+
 def arrow_numbers(values: NDArray[Any]) -> pa.Array:
     """The same memory, of integers or floating-point numbers, as an Arrow array. `pa.array` imports
     pandas first if that is installed, which takes longer than all of a small ranking.

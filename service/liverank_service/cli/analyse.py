@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from liverank.choices import KeyKind
 from liverank_gpu import PROGRAMS, BackendName, Engine, Options, OutOfCorePrograms
 from liverank_service.cli import CommandError
@@ -21,7 +19,7 @@ from liverank_service.queries.analyses import (
     parameters_by_id,
     tie_order,
 )
-from liverank_service.vertex_keys import VertexKeys, key_from_text
+from liverank_service.vertex_keys import VertexKeys, key_from_text, kind_of
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ def analyse_edges(
 
     Raises EngineError, UnknownVertex, CommandError for parameters that no program has.
     """
-    kind: KeyKind = "integer" if pa.types.is_integer(edges.sources.type) else "string"
-    parameters = _parameters(programs, given, kind)
+    parameters = _parameters(programs, given, kind_of(edges.sources))
     engine = Engine(replace(options, weighted=edges.weights is not None), backend)
     loaded = loaded_edges(edges, engine.options)
     change = engine.apply(loaded.batch)

@@ -17,9 +17,9 @@ from liverank.client.responses import GraphOptions
 from liverank.errors import ServerError
 from liverank_service.cli import CommandError
 from liverank_service.formats.edge_list import EdgeList
+from liverank_service.vertex_keys import kind_of
 
 if TYPE_CHECKING:
-    from liverank.choices import KeyKind
     from liverank.client import Batch, Client, Receipt
 
 LOAD_BATCH_EDGES = 1_000_000
@@ -151,7 +151,7 @@ def prepare_graph(
     Raises ServerError if the graph has other options, CommandError if it does not accept the keys,
     the weights or the times of the edges.
     """
-    integers = pa.types.is_integer(edges.sources.type)
+    keys = kind_of(edges.sources)
     try:
         information = client.graph(graph)
     except ServerError as error:
@@ -162,7 +162,6 @@ def prepare_graph(
                 f"graph {graph!r} does not exist: with --half-life or --window a graph is created "
                 "whose edges have times, without --time they are not sent"
             ) from None
-        keys: KeyKind = "integer" if integers else "string"
         weighted = None if edges.weights is None else True
         information = client.create(graph, keys=keys, weighted=weighted, **(options or {}))
         print(f"note: graph {graph!r} did not exist and was created", file=sys.stderr)
@@ -179,8 +178,7 @@ def prepare_graph(
             f"the edges of graph {graph!r} have no times; --graph NAME with --half-life or "
             "--window creates a graph of edges that have, without --time they are not sent"
         )
-    kind = information.options.keys
-    if kind == "integer" and not integers:
+    if information.options.keys == "integer" and keys == "string":
         raise CommandError(f"graph {graph!r} has integer keys, but the file has string keys")
     return information.options
 

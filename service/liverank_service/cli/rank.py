@@ -29,7 +29,7 @@ from liverank_service.cli.ingest import final_graph, unused_columns
 from liverank_service.formats.edge_files import NotIntegers, read_edge_pieces
 from liverank_service.formats.edge_list import EdgeList, WantedColumns
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.vertex_keys import KeyTable, arrow_numbers
+from liverank_service.vertex_keys import KeyTable, arrow_numbers, kind_of
 
 if TYPE_CHECKING:
     from liverank_gpu import OutOfCorePrograms, OutOfCoreRanking
@@ -111,14 +111,10 @@ class LoadedEdges(NamedTuple):
     superseded: int
 
 
-def _kind_of_keys(edges: EdgeList) -> KeyKind:
-    return "integer" if pa.types.is_integer(edges.sources.type) else "string"
-
-
 def loaded_edges(edges: EdgeList, options: Options) -> LoadedEdges:
     """The graph of the edge list, after all its operations, as one batch. Raises InvalidValue."""
     final = final_graph(replace(edges, directed=options.directed))
-    keys = KeyTable(_kind_of_keys(final))
+    keys = KeyTable(kind_of(final.sources))
     sources, targets = keys.assign(final.sources), keys.assign(final.targets)
     if final.vertices is not None:
         keys.assign(final.vertices)

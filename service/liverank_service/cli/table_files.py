@@ -23,6 +23,7 @@ from liverank_gpu import EdgeBatch, generate
 from liverank_service.cli import CommandError
 from liverank_service.formats.edge_list import EdgeList
 from liverank_service.formats.encode import json_lines
+from liverank_service.formats.values import listed
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 STANDARD = Path("-")
@@ -39,10 +40,11 @@ def check_path(path: Path, kinds: Iterable[str], format: str | None = None) -> N
     """
     kind, compression = form_of(path, format)
     if kind not in kinds:
+        *others, last = kinds
         text = [each for each in kinds if each not in BINARY]
         raise CommandError(
-            f"{path}: the name must end in {_either(list(kinds))}; "
-            f"{_both(text)} may be compressed: .gz, .zst or .bz2"
+            f"{path}: the name must end in {', '.join(others)} or {last}; "
+            f"{listed(text)} may be compressed: .gz, .zst or .bz2"
         )
     if compression and kind in BINARY:
         raise CommandError(f"{path}: {kind} files are compressed internally; omit {path.suffix}")
@@ -167,14 +169,6 @@ def suffixes(path: Path) -> tuple[str, str | None]:
     """The suffix of the format, and the compression."""
     compression = COMPRESSIONS.get(path.suffix)
     return (path.with_suffix("").suffix if compression else path.suffix), compression
-
-
-def _either(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def _both(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 Edges = tuple[NDArray[np.int64], NDArray[np.int64]]

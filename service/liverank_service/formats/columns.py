@@ -290,3 +290,7 @@ class Attributes(NamedTuple):
         if rule.now > rule.farthest:
             raise FormatError("time", None, f"{too_far(rule)}; it is {rule.now:.3f} now")
         return replace(columns, **given)
+
+
+PLAIN = Attributes()
+"""Those of a graph without weights and times."""

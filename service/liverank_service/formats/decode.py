@@ -41,11 +41,10 @@ from liverank.choices import KeyKind
 from liverank_service.errors import UnsupportedFormat
 from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from liverank_service.formats.arrow import parquet_table, stream_table
-from liverank_service.formats.columns import Attributes, EdgeColumns
+from liverank_service.formats.columns import PLAIN, Attributes, EdgeColumns
 from liverank_service.formats.json_body import decode_json
 from liverank_service.formats.row_bodies import decode_csv, decode_ndjson
 from liverank_service.formats.tables import batch_of, check_schema
-from liverank_service.formats.values import TimeRule
 
 PARSING_PRICES = {JSON: 16, NDJSON: 6, CSV: 10, ARROW_STREAM: 3, PARQUET: 4}
 """Bytes that a byte of a body takes while it is parsed, beside itself; measured with edges whose
@@ -65,18 +64,13 @@ def decode_batch(
     body: bytes,
     kind: KeyKind,
     limit: int = sys.maxsize,
-    weighted: bool = False,
-    times: TimeRule | None = None,
-    adds: bool = False,
+    attributes: Attributes = PLAIN,
 ) -> EdgeColumns:
-    """The batch in a request body; no content type means JSON. Only one for a weighted graph may
-    have weights, and only one whose weights are added up (`adds`) deletions with weights; times:
-    None for a graph without times.
+    """The batch in a request body; no content type means JSON.
 
     Raises UnsupportedFormat for another content type or charset, FormatError for a body that does
     not follow its format, and DecodedTooLarge for one that decodes to more than `limit` bytes.
     """
-    attributes = Attributes(weighted, times, adds)
     media_type = media_type_of(content_type)
     if media_type in _TABLES:
         read = _TABLES[media_type]
@@ -95,8 +89,8 @@ def decode_vertices(content_type: str | None, body: bytes, kind: KeyKind) -> pa.
     """
     if media_type_of(content_type) != JSON:
         raise UnsupportedFormat(content_type or "", (JSON,))
-    attributes, members = Attributes(weighted=False, times=None), ("vertices",)
-    return decode_json(body, kind, attributes, members, required=members).vertices
+    members = ("vertices",)
+    return decode_json(body, kind, PLAIN, members, required=members).vertices
 
 
 def parsing_bytes(content_type: str | None, length: int) -> int:

@@ -88,11 +88,6 @@ class EdgeList:
         )
 
 
-def end_columns(header: list[str] | None) -> tuple[int, int]:
-    """The columns of source and target: by name if both are named, otherwise the first two."""
-    return named_ends(header or []) or (0, 1)
-
-
 class Places(NamedTuple):
     """The numbers, from 0, of the columns of a file that are read; None: there is none."""
 
@@ -141,7 +136,7 @@ class WantedColumns:
                 column = f"the {has} is column {self._all[has]!r}"
                 message = f"{column}, but no column is given for the {without}"
                 raise EdgeListError(path, None, message)
-            source, target = end_columns(header)
+            source, target = named_ends(header or []) or (0, 1)
         elif source == target:
             message = f"column {source + 1} is given for both the source and the target"
             raise EdgeListError(path, None, message)

@@ -465,5 +465,4 @@ def _with_keys(content: bytes, table: pa.Table, ends: Sequence[int]) -> pa.Table
 
 def _no_object(path: Path, number: int, content: bytes) -> EdgeListError:
     text = content.split(b"\n", number)[number - 1].decode("utf-8", "replace").strip()
-    shown = repr(text if len(text) <= 60 else f"{text[:60]}…")
-    return EdgeListError(path, number, f"expected a JSON object, got {shown}")
+    return EdgeListError(path, number, f"expected a JSON object, got {_shown(text)}")

@@ -37,6 +37,7 @@ from liverank_service.formats.values import (
     spread,
     times_of,
     weights_of,
+    weights_or_1,
 )
 from liverank_service.vertex_keys import ARROW_TYPES
 
@@ -162,18 +163,11 @@ def joined(first: Edges, second: Edges) -> Edges:
         raise FormatError("replace", None, "give every edge to insert or replace a time, or none")
     weights = None
     if first.weights is not None or second.weights is not None:
-        weights = pa.concat_arrays([_weights_or_1(first), _weights_or_1(second)])
+        given = (weights_or_1(edges.weights, len(edges.sources)) for edges in (first, second))
+        weights = pa.concat_arrays(given)
     times = None if first.times is None else pa.concat_arrays([first.times, second.times])
     sources, targets = (pa.concat_arrays(ends) for ends in zip(first[:2], second[:2], strict=True))
     return Edges(sources, targets, weights, times)
-
-
-def _weights_or_1(edges: Edges) -> pa.Array:
-    return (
-        pa.array([1.0] * len(edges.sources), pa.float32())
-        if edges.weights is None
-        else (edges.weights)
-    )
 
 
 _TARGETS = {

@@ -24,7 +24,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from liverank.choices import KeyKind
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import arrow_table
@@ -45,7 +44,7 @@ from liverank_service.formats.values import (
     times_of,
     weights_of,
 )
-from liverank_service.vertex_keys import ARROW_TYPES
+from liverank_service.vertex_keys import ARROW_TYPES, kind_of
 
 _OF_DELETIONS = ("delete_weights", "delete_times")
 _NUMBERS = ("weights", "times", *_OF_DELETIONS)
@@ -84,9 +83,8 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         if (column := getattr(columns, name)) is not None:
             arrays[name] = column
     if is_small:
-        kind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
         lists = {name: array.to_pylist() for name, array in arrays.items()}
-        return orjson.dumps({"keys": kind, **lists, **others})
+        return orjson.dumps({"keys": kind_of(columns.vertices), **lists, **others})
     rows = []
     for column in arrays.values():
         ends = pa.py_buffer(np.array([0, len(column)], np.int32))
@@ -186,9 +184,8 @@ def _with_others(
     expiry = others.get("expiry", False)
     if not isinstance(expiry, bool):
         raise FormatError("payload", None, f"expected expiry true or false, got {expiry!r}")
-    kind: KeyKind = "string" if pa.types.is_string(columns.vertices.type) else "integer"
     try:
-        sets = stored_sets(others.get("sets", {}), kind)
+        sets = stored_sets(others.get("sets", {}), kind_of(columns.vertices))
     except FormatError as error:
         raise FormatError("payload", None, str(error)) from error
     return replace(

@@ -262,7 +262,7 @@ def decode_csv(body: bytes, kind: KeyKind, attributes: Attributes) -> EdgeColumn
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The weights as numbers; empty cells are null. Raises FormatError."""
-    return _parsed(column, "weight", EXPECTED_WEIGHT, pa.float64())
+    return _parsed(column, "weight", EXPECTED_WEIGHT)
 
 
 def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -270,7 +270,7 @@ def _times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     found = parsed_times(_texts(column))
     if found is not None:
         return found
-    return _parsed(column, "time", f"{EXPECTED_TIME}, {EXPECTED_TEXTS}", pa.float64())
+    return _parsed(column, "time", f"{EXPECTED_TIME}, {EXPECTED_TEXTS}")
 
 
 _READERS = {"weight": _numbers, "time": _times}
@@ -280,16 +280,14 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
-def _parsed(
-    column: pa.ChunkedArray, name: str, expected: str, kind: pa.DataType
-) -> pa.ChunkedArray:
+def _parsed(column: pa.ChunkedArray, name: str, expected: str) -> pa.ChunkedArray:
     texts = _texts(column)
     try:
-        return texts.cast(kind)
+        return texts.cast(pa.float64())
     except pa.ArrowInvalid:
         for index, text in enumerate(texts.to_pylist()):
             try:
-                pa.scalar(text).cast(kind)
+                pa.scalar(text).cast(pa.float64())
             except pa.ArrowInvalid:
                 message = f"expected {expected}, got {described(text)}"
                 raise FormatError(name, index, message) from None

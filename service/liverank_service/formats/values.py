@@ -161,6 +161,11 @@ UNWEIGHTED = (
 )
 
 
+def weights_or_1(weights: pa.Array | None, count: int) -> pa.Array:
+    """The weights of so many insertions: 1 if none are given."""
+    return pa.array(np.ones(count, np.float32)) if weights is None else weights
+
+
 def is_weight(number: Any) -> Any:
     """Whether a number, or each of an array, can be a weight."""
     return (number >= LEAST_WEIGHT) & (number <= LARGEST_WEIGHT)

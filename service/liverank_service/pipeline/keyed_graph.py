@@ -38,6 +38,7 @@ from liverank_service.errors import (
     UnknownVertex,
 )
 from liverank_service.formats.columns import EdgeColumns, SetChange, SourceRange
+from liverank_service.formats.values import weights_or_1
 from liverank_service.pipeline.window import Window
 from liverank_service.queries.model import Members, Vertices
 from liverank_service.vertex_keys import FoundKeys, VertexKeys, VertexTable
@@ -345,7 +346,8 @@ def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
         return None
     weights = None
     if any(batch.weights is not None for batch in batches):
-        weights = pa.concat_arrays([_weights(batch) for batch in batches])
+        given = (weights_or_1(batch.weights, len(batch.insert_sources)) for batch in batches)
+        weights = pa.concat_arrays(given)
     timed = [batch.times for batch in batches if batch.times is not None]
     times = pa.concat_arrays(timed) if timed else None
     keys = {
@@ -357,12 +359,6 @@ def _coalesced(batches: Sequence[EdgeColumns]) -> EdgeColumns | None:
 def _expired(change: Change) -> Change:
     """The change of an expiry: edges that decayed before are no longer found."""
     return replace(change, expired=change.expired + change.deleted, deleted=0, not_found=0)
-
-
-def _weights(columns: EdgeColumns) -> pa.Array:
-    if columns.weights is not None:
-        return columns.weights
-    return pa.array(np.ones(len(columns.insert_sources), np.float32))
 
 
 def _filled(column: pa.Array | None, value: float) -> NDArray[Any] | None:

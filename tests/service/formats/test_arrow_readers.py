@@ -20,6 +20,7 @@ import pytest
 from liverank_service.errors import FormatError
 from liverank_service.formats import ARROW_STREAM, CSV, JSON, NDJSON, PARQUET
 from liverank_service.formats.arrow import read_table
+from liverank_service.formats.columns import Attributes
 from liverank_service.formats.decode import decode_batch
 
 
@@ -127,7 +128,7 @@ CELLS = b"source,target\n" + b"a,b\n" * 20_000
 def test_nothing_holds_a_body_once_it_is_decoded(kind: str, body: bytes, weighted: bool) -> None:
     def decode() -> None:
         with contextlib.suppress(FormatError):
-            decode_batch(kind, body, "string", weighted=weighted)
+            decode_batch(kind, body, "string", attributes=Attributes(weighted))
 
     decode()
     gc.collect()

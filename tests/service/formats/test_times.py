@@ -16,7 +16,7 @@ import pytest
 from liverank.choices import Clock
 from liverank_service.errors import FormatError
 from liverank_service.formats import PARQUET
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
 from liverank_service.formats.values import TimeRule
@@ -27,7 +27,9 @@ JSON = "application/json"
 CSV = "text/csv"
 
 NOW = 1_700_000_000.0
-WALL, EVENT = (GraphOptions(clock=clock, window=1.0).time_rule(NOW) for clock in get_args(Clock))
+WALL, EVENT = (
+    GraphOptions(clock=clock, window=1.0).attributes(NOW).times for clock in get_args(Clock)
+)
 
 ROWS = [("a", "b", 1.5), ("b", "c", NOW), ("a", "c", -3.0)]
 SOURCES, TARGETS, TIMES = (list(column) for column in zip(*ROWS, strict=True))
@@ -59,7 +61,7 @@ BODIES = {
 def decoded(
     content_type: str, body: bytes, rule: TimeRule | None = WALL, weighted: bool = False
 ) -> EdgeColumns:
-    return decode_batch(content_type, body, "string", weighted=weighted, times=rule)
+    return decode_batch(content_type, body, "string", attributes=Attributes(weighted, rule))
 
 
 def refusal(
@@ -292,7 +294,7 @@ def test_a_zone_counts() -> None:
 
 @pytest.mark.parametrize(("given", "most"), [(None, 86_400.0), (1.5, 1.5)])
 def test_a_time_far_ahead_of_the_event_clock_is_refused(given: float | None, most: float) -> None:
-    rule = GraphOptions(clock="event", window=1.0, max_time_ahead=given).time_rule(NOW)
+    rule = GraphOptions(clock="event", window=1.0, max_time_ahead=given).attributes(NOW).times
 
     def body(time: float) -> bytes:
         return orjson.dumps({"insert": [["a", "b", None, time]]})
@@ -306,7 +308,7 @@ def test_a_time_far_ahead_of_the_event_clock_is_refused(given: float | None, mos
 
 
 def test_times_are_within_so_many_half_lives_of_0() -> None:
-    rule = GraphOptions(clock="event", half_life=1e-3).time_rule(NOW)
+    rule = GraphOptions(clock="event", half_life=1e-3).attributes(NOW).times
     far = 1e-3 * 2**40
     body = orjson.dumps({"insert": [["a", "b", 1, far], ["b", "c", 1, -far]]})
     assert times(decoded(JSON, body, rule, weighted=True)) == [far, -far]
@@ -314,4 +316,5 @@ def test_times_are_within_so_many_half_lives_of_0() -> None:
     message = "insert[1]: time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s, got the number -1099"
     assert refusal(JSON, body, rule, weighted=True).startswith(message)
     message = "time: expected a time within 2⁴⁰ half-lives of 0, 1099511627.776 s; it is 1700000000.000 now"
-    assert refusal(*PLAIN[0], GraphOptions(half_life=1e-3).time_rule(NOW), weighted=True) == message
+    rule = GraphOptions(half_life=1e-3).attributes(NOW).times
+    assert refusal(*PLAIN[0], rule, weighted=True) == message

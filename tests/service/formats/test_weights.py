@@ -14,7 +14,7 @@ import pytest
 
 from liverank_service.errors import FormatError
 from liverank_service.formats import json_body
-from liverank_service.formats.columns import EdgeColumns
+from liverank_service.formats.columns import Attributes, EdgeColumns
 from liverank_service.formats.decode import decode_batch
 from liverank_service.formats.payload import decode_payload, encode_batch
 from tests.service.formats.test_decode import ARROW, NDJSON, arrow_stream, lists
@@ -73,7 +73,7 @@ BODIES = {
 
 
 def decoded(content_type: str, body: bytes, *, weighted: bool = True) -> EdgeColumns:
-    return decode_batch(content_type, body, "string", weighted=weighted)
+    return decode_batch(content_type, body, "string", attributes=Attributes(weighted))
 
 
 def refusal(content_type: str, body: bytes, *, weighted: bool = True) -> str:

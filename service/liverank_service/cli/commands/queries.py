@@ -213,12 +213,8 @@ def ppr(
     """
     from liverank_service.cli import display
 
-    if wanted.among is not None:
-        query["among"] = wanted.among
-    if wanted.within is not None:
-        query["within"] = wanted.within
-    if target := settled_target(wanted.settled, wanted.settled_set):
-        query["target"] = target
+    target = settled_target(wanted.settled, wanted.settled_set)
+    query |= given(among=wanted.among, within=wanted.within, target=target)
     if wanted.ignore_unknown:
         query["unknown"] = "ignore"
     with server.client() as client:

@@ -86,9 +86,9 @@ async def send_batch(
     limit = request.app.state.settings.max_body_bytes
 
     def decode(body: bytes) -> Batch:
-        rule = kind.time_rule(time.time())
         adds = options.on_conflict == "add"
-        columns = decode_batch(content_type, body, kind.keys, limit, kind.weighted, rule, adds)
+        attributes = kind.attributes(time.time(), adds)
+        columns = decode_batch(content_type, body, kind.keys, limit, attributes)
         if adds or given is not None:
             columns = replace(columns, on_conflict=options.on_conflict, range=given)
         check_limits(request, columns)
