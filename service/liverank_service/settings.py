@@ -33,6 +33,14 @@ class InvalidSetting(ValueError):
         super().__init__(f"{PREFIX}{field.upper()}: {value!r} must be {requirement}")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is that of this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _not_empty(path: Any) -> Any:
     if not str(path):  # pathlib reads it as the working directory
         raise ValueError("empty")
@@ -210,10 +218,7 @@ class Settings(BaseSettings):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can connect."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 def _invalid(error: ErrorDetails) -> InvalidSetting:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -28,7 +27,7 @@ from liverank_service.errors import (
 )
 from liverank_service.http.framing import MAX_HEAD_BYTES
 from liverank_service.pipeline.waiting import Turns, turns
-from liverank_service.settings import Settings
+from liverank_service.settings import Settings, is_loopback
 from liverank_service.storage.api_keys import ApiKey, ApiKeyStore
 
 REQUIRED_SCOPE: dict[str, Scope | None] = {
@@ -212,13 +211,7 @@ def _is_bearer(value: str) -> bool:
 def _is_loopback(host: str) -> bool:
     """Whether a Host header, with or without a port, is a loopback name or address."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
 

@@ -110,12 +110,12 @@ FEW_ROWS = 1000
 
 def json_response(content: Any, status: int = 200) -> Response:
     body = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, media_type=JSON)
 
 
-def encoded_response(body: bytes, status: int = 200) -> Response:
+def encoded_response(body: bytes) -> Response:
     """A response of encoded JSON. It ends with a line break, for terminals."""
-    return Response(body + b"\n", status, media_type="application/json")
+    return Response(body + b"\n", media_type=JSON)
 
 
 def problem_response(error: Exception, path: str) -> Response:

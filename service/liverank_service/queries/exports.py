@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from liverank_gpu import CapturedEdges
 from liverank_service.queries.analyses import AnalysisAnswer
-from liverank_service.queries.model import QueryResponse, trace_member
+from liverank_service.queries.model import QueryResponse, members_of, trace_member
 from liverank_service.queries.view import Places, View
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
@@ -118,14 +118,7 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
     answers = [
         {
             "query": label,
-            "error_bound": answer.places.error_bound,
-            "settled": answer.places.settled,
-            "settled_set": answer.places.settled_set,
-            "groups": answer.places.groups,
-            "ties": answer.places.ties,
-            "method": answer.places.method,
-            "iterations": answer.places.iterations,
-            "ignored": answer.ignored,
+            **members_of(answer.places, answer.ignored),
             **trace_member(answer.places),
         }
         for label, answer in zip(labels, found.answers, strict=True)

@@ -371,6 +371,20 @@ class Refusals:
         self.count("query" if name is None else "watched")
 
 
+def members_of(places: Personalized, ignored: list[Any]) -> dict[str, Any]:
+    """What documents say of an answer beside its ranks and its trace, the bound first."""
+    return {
+        "error_bound": places.error_bound,
+        "settled": places.settled,
+        "settled_set": places.settled_set,
+        "groups": places.groups,
+        "ties": places.ties,
+        "method": places.method,
+        "iterations": places.iterations,
+        "ignored": ignored,
+    }
+
+
 def trace_member(places: Personalized) -> dict[str, Trace]:
     """The member of a document that has the trace, if there is one."""
     return {} if places.trace is None else {"trace": places.trace}

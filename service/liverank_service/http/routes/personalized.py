@@ -48,6 +48,7 @@ from liverank_service.queries.model import (
     QueryRequest,
     QueryResponse,
     WatchedQuery,
+    members_of,
     trace_member,
 )
 from liverank_service.queries.view import View, state_of
@@ -224,13 +225,7 @@ def answer_document(vertices: pa.Array, places: Personalized, ignored: list[Any]
     return {
         "error_bound": places.error_bound,
         "ranks": ranked_vertices(vertices, places.ranks),
-        "settled": places.settled,
-        "settled_set": places.settled_set,
-        "groups": places.groups,
-        "ties": places.ties,
-        "method": places.method,
-        "iterations": places.iterations,
-        "ignored": ignored,
+        **members_of(places, ignored),
         **({} if places.refused is None else {"refused": places.refused}),
         **trace_member(places),
     }
