@@ -291,11 +291,10 @@ def half_lives(
     return age
 
 
-def times_at(ages: NDArray[np.int64], options: Options) -> NDArray[np.float64]:
+def times_at(ages: NDArray[np.int64], options: Options) -> NDArray[np.floating[Any]]:
     """Half-lives in seconds."""
     assert options.half_life is not None
-    seconds: NDArray[np.float64] = ages * options.half_life
-    return seconds
+    return ages * options.half_life
 
 
 def in_half_lives(options: Options) -> Options:
