@@ -215,11 +215,7 @@ def _copy_journal(source: Path, target: Path) -> None:
         copied.close()
         reason = f"ends at batch {copied.version}, but its head file is at {stated[0]}"
         raise StorageFailed(source, f"{reason}: a server salvages it when it starts")
-    head = Head(head_path(target))
-    # both slots
-    head.write(copied.version, copied.chain)
-    head.write(copied.version, copied.chain)
-    head.close()
+    Head.create(target, copied.version, copied.chain)
     copied.close()
 
 

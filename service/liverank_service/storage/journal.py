@@ -111,6 +111,17 @@ class Head:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._turn = 0
 
+    @classmethod
+    def create(cls, journal: Path, version: int, chain: bytes) -> None:
+        """Writes that of a journal: both slots, so that it needs no more disk space later. Raises
+        OSError.
+        """
+        head = cls(head_path(journal))
+        head.write(version, chain)
+        head.write(version, chain)
+        head.sync()
+        head.close()
+
     def write(self, version: int, chain: bytes) -> None:
         """Raises OSError."""
         os.pwrite(self._descriptor, _HEAD.written(version, chain), self._turn * _SLOT)
@@ -226,12 +237,7 @@ class Journal:
     def create(cls, path: Path) -> None:
         """Writes an empty journal to `path`, which must not exist, and closes it."""
         layout.create(path)
-        head = Head(head_path(path))
-        # both slots, so that the file needs no more disk space later
-        head.write(0, layout.BEGINNING)
-        head.write(0, layout.BEGINNING)
-        head.sync()
-        head.close()
+        Head.create(path, 0, layout.BEGINNING)
 
     @property
     def version(self) -> int:
@@ -340,30 +346,27 @@ class Journal:
 
     def holder(self, idempotency_key: str) -> tuple[int, bytes] | None:
         """The version and the body hash of the batch with this key."""
-        with storage_errors(self.path):
-            row = self._durable.execute(
-                "SELECT version, idempotency_key, body_hash, retired_at, checksum FROM requests"
-                " WHERE idempotency_key = ?",
-                (idempotency_key,),
-            ).fetchone()
-        if row is None:
-            return None
-        if layout.checksum(*row[:-1]) != row[-1]:
-            raise StorageFailed(self.path, f"the key of batch {row[0]} is damaged")
-        return row[0], row[2]
+        row = self._row(self._durable, "requests", "idempotency_key", idempotency_key, "key")
+        return None if row is None else (row[0], row[2])
 
     def outcome(self, version: int) -> Outcome | None:
         """The outcome of `version`; None while it is pending, and for an unknown version."""
-        with self._reading, storage_errors(self.path):
-            row = self._reader.execute(
-                "SELECT version, status, body, checksum FROM outcomes WHERE version = ?",
-                (version,),
-            ).fetchone()
-        if row is None:
-            return None
-        if layout.checksum(*row[:-1]) != row[-1]:
-            raise StorageFailed(self.path, f"the outcome of batch {version} is damaged")
-        return Outcome(row[1], row[2])
+        with self._reading:
+            row = self._row(self._reader, "outcomes", "version", version, "outcome")
+        return None if row is None else Outcome(row[1], row[2])
+
+    def _row(
+        self, connection: sqlite3.Connection, table: str, by: str, value: object, what: str
+    ) -> tuple[Any, ...] | None:
+        """The row with this value; what: it is of its batch. Raises StorageFailed if it is
+        damaged.
+        """
+        query = f"SELECT {layout.COLUMNS[table]} FROM {table} WHERE {by} = ?"
+        with storage_errors(self.path):
+            row: tuple[Any, ...] | None = connection.execute(query, (value,)).fetchone()
+        if row is not None and not layout.is_intact(row):
+            raise StorageFailed(self.path, f"the {what} of batch {row[0]} is damaged")
+        return row
 
     def batches(self, after: int) -> Iterator[tuple[int, float, Record, bytes]]:
         """Version, commit time, record and chain of the batches after version `after`."""
@@ -371,8 +374,8 @@ class Journal:
             # one by one: an open query makes commits fail that follow one of the other connection
             with storage_errors(self.path):
                 rows = self._durable.execute(
-                    "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash,"
-                    " chain FROM batches WHERE version > ? ORDER BY version LIMIT 1",
+                    f"SELECT {layout.COLUMNS['batches']} FROM batches WHERE version > ?"
+                    " ORDER BY version LIMIT 1",
                     (after,),
                 ).fetchall()
             if not rows:

@@ -45,6 +45,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from liverank_service.errors import StorageFailed
 from liverank_service.storage.files import FILE_MODE
@@ -97,6 +98,16 @@ PRAGMA user_version = {LAYOUT};
 """
 
 
+COLUMNS = {
+    "batches": "version, committed_at, payload, strategy, idempotency_key, body_hash, chain",
+    "requests": "version, idempotency_key, body_hash, retired_at, checksum",
+    "outcomes": "version, status, body, checksum",
+}
+"""Of the tables, in the order in which they are read: those of a batch between its time and its
+chain are a Record.
+"""
+
+
 class UnknownLayout(StorageFailed):
     """A later release wrote the journal."""
 
@@ -124,10 +135,6 @@ class State:
     @property
     def row(self) -> tuple[int, bytes, int, bytes, int]:
         return (self.version, self.chain, self.retired, self.retired_chain, self.revision)
-
-    @property
-    def checksum(self) -> int:
-        return checksum(*self.row)
 
 
 def link(chain: bytes, version: int, committed_at: float, record: Record) -> bytes:
@@ -168,6 +175,11 @@ def checksum(*values: object) -> int:
     return total
 
 
+def is_intact(row: Sequence[Any]) -> bool:
+    """Whether a row, whose last column is its checksum, is as it was written."""
+    return bool(checksum(*row[:-1]) == row[-1])
+
+
 def create(path: Path) -> None:
     """Writes an empty journal to `path`, which must not exist, and closes it."""
     # the write-ahead log gets the mode of the database
@@ -185,7 +197,7 @@ def create(path: Path) -> None:
 def write_state(connection: sqlite3.Connection, state: State) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO state VALUES (0, ?, ?, ?, ?, ?, ?)",
-        (*state.row, state.checksum),
+        (*state.row, checksum(*state.row)),
     )
 
 
@@ -194,7 +206,7 @@ def read_state(connection: sqlite3.Connection, path: Path) -> State:
     row = connection.execute(
         "SELECT version, chain, retired, retired_chain, revision, checksum FROM state"
     ).fetchone()
-    if row is None or State(*row[:-1]).checksum != row[-1]:
+    if row is None or not is_intact(row):
         raise StorageFailed(path, "the row of `state` is damaged")
     return State(*row[:-1])
 

@@ -45,12 +45,9 @@ def _structure(connection: sqlite3.Connection) -> str | None:
 
 
 def _rows(connection: sqlite3.Connection) -> str | None:
-    for table, columns in (
-        ("requests", "version, idempotency_key, body_hash, retired_at, checksum"),
-        ("outcomes", "version, status, body, checksum"),
-    ):
-        for *row, stated in connection.execute(f"SELECT {columns} FROM {table}"):
-            if layout.checksum(*row) != stated:
+    for table in ("requests", "outcomes"):
+        for row in connection.execute(f"SELECT {layout.COLUMNS[table]} FROM {table}"):
+            if not layout.is_intact(row):
                 return f"the row of batch {row[0]} in `{table}` is damaged"
     return None
 
@@ -58,10 +55,7 @@ def _rows(connection: sqlite3.Connection) -> str | None:
 def _batches(connection: sqlite3.Connection, journal: Journal) -> str | None:
     lost = _lost_batches(connection)
     chain, expected = journal.retired_chain, journal.retired + 1
-    rows = connection.execute(
-        "SELECT version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
-        " FROM batches ORDER BY version"
-    )
+    rows = connection.execute(f"SELECT {layout.COLUMNS['batches']} FROM batches ORDER BY version")
     for version, committed_at, *columns, stated in rows:
         while expected in lost:
             expected += 1

@@ -148,10 +148,6 @@ def _checksums(words: NDArray[Any], previous: NDArray[np.uint32]) -> NDArray[np.
 
 _ROWS_AT_ONCE = 1000
 
-_BATCHES = "version, committed_at, payload, strategy, idempotency_key, body_hash, chain"
-REQUESTS = "version, idempotency_key, body_hash, retired_at, checksum"
-OUTCOMES = "version, status, body, checksum"
-
 
 @contextmanager
 def read_only(path: Path, **parameters: int) -> Iterator[sqlite3.Connection]:
@@ -207,7 +203,7 @@ class ReadableRows:
         """
         before = -1
         known: dict[bytes, list[tuple[int, float, Record]]] = {}  # what the chain after it proves
-        for version, found in groupby(self._merged("batches", _BATCHES, last), itemgetter(0)):
+        for version, found in groupby(self._merged("batches", last), itemgetter(0)):
             rows = list(found)
             # the row of one view may be intact, and its chain in another one
             said = {chain for *_, chain in rows if isinstance(chain, bytes)}
@@ -230,26 +226,26 @@ class ReadableRows:
                 known.setdefault(chain, [])
             yield from proven
 
-    def checked(self, table: str, columns: str, last: int) -> dict[int, list[Any]]:
+    def checked(self, table: str, last: int) -> dict[int, tuple[Any, ...]]:
         """The rows of `requests` or `outcomes` up to `last` with the right checksum, by version."""
-        rows: dict[int, list[Any]] = {}
-        for *row, stated in self._merged(table, columns, last):
-            if layout.checksum(*row) == stated:
-                rows.setdefault(row[0], row)
+        rows: dict[int, tuple[Any, ...]] = {}
+        for row in self._merged(table, last):
+            if layout.is_intact(row):
+                rows.setdefault(row[0], row[:-1])
         return rows
 
-    def is_complete(self, table: str, columns: str, last: int) -> bool:
+    def is_complete(self, table: str, last: int) -> bool:
         """Whether every row of the table up to `last` can be read in SQLite's own view."""
-        query = f"SELECT {columns} FROM {table} WHERE version <= ?"
+        query = f"SELECT {layout.COLUMNS[table]} FROM {table} WHERE version <= ?"
         try:
             rows = self._views[0].execute(query, (last,)).fetchall()
         except (sqlite3.Error, UnicodeDecodeError):
             return False
-        return all(layout.checksum(*row) == stated for *row, stated in rows)
+        return all(map(layout.is_intact, rows))
 
-    def _merged(self, table: str, columns: str, last: int) -> Iterator[tuple[Any, ...]]:
+    def _merged(self, table: str, last: int) -> Iterator[tuple[Any, ...]]:
         """The rows of all views, by version."""
-        views = (_readable(view, table, columns, last) for view in self._views)
+        views = (_readable(view, table, last) for view in self._views)
         return heapq.merge(*views, key=itemgetter(0))
 
 
@@ -260,10 +256,9 @@ def _link(chain: bytes, version: int, committed_at: Any, record: Record) -> byte
         return None
 
 
-def _readable(
-    view: sqlite3.Connection, table: str, columns: str, last: int
-) -> Iterator[tuple[Any, ...]]:
+def _readable(view: sqlite3.Connection, table: str, last: int) -> Iterator[tuple[Any, ...]]:
     """The rows of versions up to `last` that SQLite can still read, ascending."""
+    columns = layout.COLUMNS[table]
     query = f"SELECT {columns} FROM {table} WHERE version > ? AND version <= ? ORDER BY version"
     for low in range(-1, last, _ROWS_AT_ONCE):
         high = min(low + _ROWS_AT_ONCE, last)
@@ -389,7 +384,7 @@ def _rebuild(
         for version, (committed_at, record) in kept.items():
             newest = layout.link(newest, version, committed_at, record)
             layout.insert_batches(new, committed_at, [(version, record, newest)])
-        for version, status, body in rows.checked("outcomes", OUTCOMES, end).values():
+        for version, status, body in rows.checked("outcomes", end).values():
             is_stale = status == "ranked" and lost and version > lost[0]
             if version <= start or (version in kept and not is_stale):
                 layout.insert_outcomes(new, [(version, status, body)])
@@ -399,11 +394,7 @@ def _rebuild(
         revision = _revision(state, checkpoint, end)
         layout.write_state(new, State(end, newest, start, chain, revision))
         new.execute("COMMIT")
-    written = Head(head_path(target))
-    written.write(end, newest)
-    written.write(end, newest)
-    written.sync()
-    written.close()
+    Head.create(target, end, newest)
     return _Loss(
         lost,
         [
@@ -411,7 +402,7 @@ def _rebuild(
             for version in range(retired + 1, start + 1)
             if version not in found and version not in requests
         ],
-        retired > 0 and not rows.is_complete("requests", REQUESTS, retired),
+        retired > 0 and not rows.is_complete("requests", retired),
         end,
     )
 
@@ -432,9 +423,7 @@ def _old_requests(
     now = time.time()
     requests = {
         version: (key, body_hash, retired_at or now)
-        for version, key, body_hash, retired_at in rows.checked(
-            "requests", REQUESTS, start
-        ).values()
+        for version, key, body_hash, retired_at in rows.checked("requests", start).values()
     }
     for version, (_, record) in found.items():
         if version <= start and record.idempotency_key is not None:
