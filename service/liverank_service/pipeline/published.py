@@ -250,14 +250,8 @@ class ChangeFeed:
         with self._changing:
             if self._thread is None:
                 return  # nobody has subscribed
-            members: dict[str, Any] = {
-                "version": view.version,
-                "revision": view.revision,
-                "error_bound": view.error_bound,
-                "time": time.time(),
-                "seconds": seconds or {},
-            }
-            publication = _Publication(view.position, members, view)
+            times: dict[str, Any] = {"time": time.time(), "seconds": seconds or {}}
+            publication = _Publication(view.position, view.facts | times, view)
             self._work.append(publication)
             self._with_views.append(publication)
             if len(self._with_views) > MAX_WAITING_VIEWS:

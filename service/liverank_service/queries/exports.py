@@ -40,7 +40,7 @@ def ranks_export(view: View) -> Export:
 
     Raises OutOfMemory, DeviceLost.
     """
-    facts = _facts(view)
+    facts = view.facts
     fields = {"vertex": ARROW_TYPES[view.keys.kind], "rank": pa.float64()}
     schema = _schema(fields, facts)
     ranks = view.ranks.to_numpy()  # here, so that an error is the response
@@ -55,15 +55,11 @@ def ranks_export(view: View) -> Export:
 
 def top_export(view: View, places: Places) -> Export:
     """Columns vertex and rank, best first, of the first places."""
-    facts = _facts(view)
+    facts = view.facts
     kind = ARROW_TYPES[view.keys.kind]
     schema = _schema({"vertex": kind, "rank": pa.float64()}, facts)
     columns = [pa.array(places.vertices, kind), pa.array(places.ranks, pa.float64())]
     return Export(schema, facts, iter([pa.record_batch(columns, schema=schema)]))
-
-
-def _facts(view: View) -> dict[str, int | float]:
-    return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
 def edges_export(edges: CapturedEdges, keys: VertexKeys, version: int, weighted: bool) -> Export:

@@ -251,6 +251,11 @@ class View:
     seen_from: int | None = None
 
     @property
+    def facts(self) -> dict[str, int | float]:
+        """The members of every read."""
+        return {"version": self.version, "revision": self.revision, "error_bound": self.error_bound}
+
+    @property
     def position(self) -> Position:
         """Increases with every publication."""
         return self.revision, self.renewed

@@ -29,7 +29,7 @@ from liverank_service.http.responses import (
     tagged_response,
 )
 from liverank_service.http.route import Route
-from liverank_service.http.routes.ranks import published, vertices_of
+from liverank_service.http.routes.ranks import vertices_of
 from liverank_service.http.schemas import (
     ExplainedAnswer,
     NeighborsAnswer,
@@ -130,7 +130,7 @@ async def explain(
     seen, found = read.view, read.found
 
     def respond() -> Response:
-        content = {"vertex": key, **published(seen), **read.document(k)}
+        content = {"vertex": key, **seen.facts, **read.document(k)}
         return tagged_response(request, entity_tag(request, graph, seen.state), content)
 
     return respond() if len(found[0]) <= FEW_ROWS else await asyncio.to_thread(respond)

@@ -32,15 +32,9 @@ from liverank_service.http.responses import (
 from liverank_service.http.route import Route
 from liverank_service.http.schemas import RankAnswer, RanksAnswer, TopAnswer, VerticesRequest
 from liverank_service.queries.exports import ranks_export, top_export
-from liverank_service.queries.view import View
 from liverank_service.vertex_keys import key_from_text
 
 router = APIRouter(tags=["ranks"], route_class=Route)
-
-
-def published(view: View) -> dict[str, Any]:
-    """The members of every read."""
-    return {"version": view.version, "revision": view.revision, "error_bound": view.error_bound}
 
 
 def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
@@ -61,7 +55,7 @@ async def rank_of_vertex(
     rank = view.rank(key)
     if rank is None:
         raise UnknownVertex(graph.name, key)
-    content = {"vertex": key, "rank": rank, **published(view)}
+    content = {"vertex": key, "rank": rank, **view.facts}
     return tagged_response(request, entity_tag(request, graph, view.state), content)
 
 
@@ -86,7 +80,7 @@ async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks)
     vertices = await vertices_of(request, graph)
 
     def respond() -> Response:
-        return json_response({**published(view), "ranks": json_values(view.ranks_of(vertices))})
+        return json_response({**view.facts, "ranks": json_values(view.ranks_of(vertices))})
 
     return await asyncio.to_thread(respond)
 
@@ -129,7 +123,7 @@ async def top(
                 request, table, media_type, coding, cache_headers(tag)
             )
         content = {
-            **published(view),
+            **view.facts,
             "ranks": ranked_vertices(places.vertices, places.ranks),
             "rank_error": rank_error(view.error_bound),
             "settled": places.settled,

@@ -28,7 +28,6 @@ from liverank_service.http.openapi import body_of, problems
 from liverank_service.http.responses import FEW_ROWS, json_response, response_by_content
 from liverank_service.http.route import Route
 from liverank_service.http.routes.personalized import answer_document, check_keys
-from liverank_service.http.routes.ranks import published
 from liverank_service.http.schemas import RankAnswer, WatchedAnswer
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.scheduler import WatchRequest
@@ -102,7 +101,7 @@ async def rank_in_watched(
     if place < 0:
         raise UnknownVertex(graph.name, key)
     rank = float(watched.answer.ranks[place])
-    head = published(view) | {"error_bound": watched.answer.error_bound}
+    head = view.facts | {"error_bound": watched.answer.error_bound}
     return response_by_content(request, graph, orjson.dumps({"vertex": key, "rank": rank, **head}))
 
 
