@@ -40,6 +40,11 @@ def about(description: str, help: str = "", **limits: Any) -> Meta:  # noqa: A00
     return Meta(description=description, extra=extra, extra_json_schema=limits or None)
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def described(annotation: Any) -> tuple[Any, Meta]:
     """The type of an option or a member, and what is said of it."""
     if get_origin(annotation) is not Annotated:

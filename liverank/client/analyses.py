@@ -8,7 +8,6 @@ from dataclasses import replace
 from liverank.choices import Key, Mode, Order, Program, ValuesOf
 from liverank.client.call import (
     Call,
-    given,
     member_of,
     operation,
     path_of,
@@ -19,7 +18,7 @@ from liverank.client.call import (
 )
 from liverank.client.exports import Format, export, export_call
 from liverank.client.responses import AnalysisInfo, TopValues, ValueOfVertex
-from liverank.options import LimitKeywords
+from liverank.options import LimitKeywords, given
 
 
 class AnalysisCalls:

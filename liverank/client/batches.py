@@ -19,16 +19,15 @@ from liverank.client.call import (
     Call,
     T,
     decoder,
-    given,
     json_body,
     operation,
     path_of,
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.client.sources import SourceRange, range_query
-from liverank.edges import Columns, EdgeColumns, read_edges
+from liverank.edges import Columns, EdgeColumns, as_list, read_edges
 from liverank.errors import InvalidInput
-from liverank.options import BatchKeywords, BatchOptions, SolveKeywords
+from liverank.options import BatchKeywords, BatchOptions, SolveKeywords, given
 
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
@@ -165,10 +164,7 @@ def keys_of(column: Iterable[Key], field: str = "vertices") -> list[Key]:
     """The keys of a list, a Series, or an Arrow or NumPy array."""
     if isinstance(column, str | bytes):
         raise InvalidInput(field, f"expected several keys, got the one key {column!r}")
-    for name in ("to_pylist", "to_list", "tolist"):  # Arrow, Polars, pandas and NumPy
-        if hasattr(column, name):
-            column = getattr(column, name)()
-    keys = list(column)
+    keys = as_list(column)
     _refuse_bytes(keys, field)
     return keys
 

@@ -33,6 +33,7 @@ import msgspec
 from liverank.choices import Key, check_names
 from liverank.client.responses import SourcePosition
 from liverank.errors import InvalidInput
+from liverank.options import given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -176,11 +177,6 @@ def path_of(*parts: Key) -> str:
 def _segment(text: str) -> str:
     """One segment of a path. A bare `.` or `..` would mean a directory, so it is escaped too."""
     return text.replace(".", "%2E") if text in (".", "..") else quote(text, safe="")
-
-
-def given(**members: Any) -> dict[str, Any]:
-    """The members that are not None."""
-    return {name: value for name, value in members.items() if value is not None}
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:

@@ -17,7 +17,6 @@ from liverank.client.call import (
     Call,
     decoder,
     events,
-    given,
     json_body,
     operation,
     path_of,
@@ -47,7 +46,7 @@ from liverank.client.responses import (
     VertexRank,
 )
 from liverank.client.sources import ReadKeywords, ViewedKeywords
-from liverank.options import FeedKeywords, GraphKeywords
+from liverank.options import FeedKeywords, GraphKeywords, given
 
 
 class Calls(BatchCalls, QueryCalls, AnalysisCalls, ProgramCalls):

@@ -11,10 +11,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import httpx
 import msgspec
 
-from liverank.client.call import Call, Described, P, given
+from liverank.client.call import Call, Described, P
 from liverank.client.connection import CONNECT_SECONDS, RESPONSE_SECONDS, unreachable
 from liverank.errors import InvalidInput, ServerUnreachable, needs
 from liverank.files import whole_file
+from liverank.options import given
 from liverank.tables import Tabular
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from liverank.client.batches import keys_of
 from liverank.client.call import (
     Call,
     decoder,
-    given,
     operation,
     path_of,
     query_of,
@@ -37,7 +36,7 @@ from liverank.client.responses import (
     WatchedRanks,
 )
 from liverank.client.sources import ReadKeywords
-from liverank.options import QueryKeywords, ViewKeywords
+from liverank.options import QueryKeywords, ViewKeywords, given
 
 
 class PersonalizedKeywords(QueryKeywords, ReadKeywords, total=False):

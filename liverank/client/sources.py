@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from liverank.client.call import given
 from liverank.client.responses import SourcePosition
-from liverank.options import RanksKeywords
+from liverank.options import RanksKeywords, given
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from liverank.choices import OnConflict
 from liverank.client import AsyncClient, Receipt, ServerError, ServerUnreachable, SourceRange
 from liverank.client.arrow import ARROW_STREAM
 from liverank.client.batches import new_key
-from liverank.client.call import JSON, Call, decoder, given, json_body, path_of
+from liverank.client.call import JSON, Call, decoder, json_body, path_of
 from liverank.client.responses import GraphOptions
 from liverank.client.sources import range_query
 from liverank.errors import ClientError, LiverankError
+from liverank.options import given
 from liverank.sources.messages import (
     Columns,
     Form,

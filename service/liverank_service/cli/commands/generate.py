@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from liverank.choices import Strategy
+from liverank.options import given
 from liverank_service.cli.commands.options import (
     DEFAULT_URL,
     LOADING_WAIT,
@@ -19,7 +20,6 @@ from liverank_service.cli.commands.options import (
     Url,
     Wait,
     client_of,
-    given,
     grouped,
     send_batches,
     starting,

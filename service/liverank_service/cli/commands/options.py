@@ -35,6 +35,7 @@ from liverank.options import (
     RanksKeywords,
     RanksOptions,
     described,
+    given,
 )
 from liverank_service.cli import CommandError
 from liverank_service.sizes import parse_size
@@ -432,11 +433,6 @@ def check_plot_out(plot: Path | None) -> None:
         from liverank_service.cli.plots import check_plot
 
         check_plot(plot)
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that are not None."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def settled_target(order: object, members: object) -> Target | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from liverank.options import PersonalizedQuery, ViewKeywords, ViewOptions
+from liverank.options import PersonalizedQuery, ViewKeywords, ViewOptions, given
 from liverank_service.cli import CommandError
 from liverank_service.cli.commands.options import (
     DEFAULT_URL,
@@ -20,7 +20,6 @@ from liverank_service.cli.commands.options import (
     Server,
     Url,
     client_of,
-    given,
     grouped,
     settled_target,
     weights_of,
