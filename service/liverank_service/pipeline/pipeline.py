@@ -214,7 +214,7 @@ class Pipeline:
             partial(_end, self.computations.admit(request.nbytes), queries)
         )
         try:
-            self._queue.put_query(request)
+            self._queue.put(request)
         except Exception as error:
             request.fail(error)
             raise

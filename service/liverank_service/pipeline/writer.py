@@ -148,26 +148,21 @@ class WorkQueue:
         self.queries = QueryQueue(self._changed)
         self.closed: Exception | None = None
 
-    def put(self, work: PendingBatch | Task) -> None:
+    def put(self, work: PendingBatch | Task | PendingQuery[QueryResponse] | WatchRequest) -> None:
         """Raises the reason given to `close`."""
         with self._changed:
             if self.closed is not None:
                 raise self.closed
-            self._waiting.append(work)
+            if isinstance(work, PendingQuery):
+                self.queries.put(work)
+            else:
+                self._waiting.append(work)
             self._changed.notify()
 
     def put_back(self, batches: Reversible[PendingBatch]) -> None:
         """Batches that were taken become the next ones again, in this order."""
         with self._changed:
             self._waiting.extendleft(reversed(batches))
-
-    def put_query(self, request: PendingQuery[QueryResponse] | WatchRequest) -> None:
-        """Raises the reason given to `close`."""
-        with self._changed:
-            if self.closed is not None:
-                raise self.closed
-            self.queries.put(request)
-            self._changed.notify()
 
     def close(self, reason: Exception) -> None:
         """From now on `take` returns None, and `put` raises the reason."""
