@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from liverank.errors import InvalidInput
@@ -120,6 +120,17 @@ class Connection(ABC):
         self.address = address
         self.broker: Any = self.create()
 
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls, address: Address) -> AsyncIterator[Self]:
+        """One that is open. Raises Interrupted and CannotContinue."""
+        connection = cls(address)
+        try:
+            await connection.open()
+            yield connection
+        finally:
+            await connection.close()
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Raises Interrupted where another attempt may succeed, else CannotContinue."""
@@ -160,24 +171,6 @@ class Connection(ABC):
             await self.broker.stop()
         except Exception:  # such as that the connection is lost, which has its own error
             broker_log.debug("the connection was not closed", exc_info=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A kind of broker, and where one is."""
-
-    kind: type[Connection]
-    address: Address
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Connection]:
-        """Raises Interrupted and CannotContinue."""
-        connection = self.kind(self.address)
-        try:
-            await connection.open()
-            yield connection
-        finally:
-            await connection.close()
 
 
 class ReadAhead:

@@ -14,7 +14,7 @@ from liverank.choices import OnConflict
 from liverank.client import AsyncClient, Receipt, ServerError, ServerUnreachable, SourceRange
 from liverank.client.arrow import ARROW_STREAM
 from liverank.client.batches import new_key
-from liverank.client.call import JSON, Call, decoder, json_body, path_of
+from liverank.client.call import JSON, Call, decoder, path_of
 from liverank.client.responses import GraphOptions
 from liverank.client.sources import range_query
 from liverank.errors import ClientError, LiverankError
@@ -246,11 +246,6 @@ def _newest(reader: Reader, messages: Sequence[Message]) -> int:
         if change.operation == "insert" and change.time is not None
     )
     return max(times)[1]
-
-
-def encoded(letter: Letter) -> bytes:
-    """A dead letter as JSON."""
-    return json_body(letter)
 
 
 def _is_away(error: BaseException) -> bool:

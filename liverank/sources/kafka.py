@@ -12,8 +12,9 @@ from aiokafka import ConsumerRebalanceListener, errors
 from faststream import AckPolicy
 from faststream.kafka import KafkaBroker
 
+from liverank.client.call import json_body
 from liverank.sources.broker import Address, Connection, Refresh, Take, number_of
-from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
+from liverank.sources.consumer import CannotContinue, Interrupted, Letter
 from liverank.sources.messages import Message
 
 LEADER_SECONDS = 2.0
@@ -161,7 +162,7 @@ class KafkaTopic(Connection):
 
     async def keep(self, letter: Letter) -> None:
         with self.errors():
-            await self.broker.publish(encoded(letter), topic=self.address.dead_letter)
+            await self.broker.publish(json_body(letter), topic=self.address.dead_letter)
 
     async def close(self) -> None:
         self._is_idle.set()  # leaving the group waits for on_partitions_revoked

@@ -11,6 +11,7 @@ from nats import errors
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
+from liverank.client.call import json_body
 from liverank.sources.broker import (
     CONNECT_SECONDS,
     Address,
@@ -20,7 +21,7 @@ from liverank.sources.broker import (
     Take,
     number_of,
 )
-from liverank.sources.consumer import CannotContinue, Interrupted, Letter, encoded
+from liverank.sources.consumer import CannotContinue, Interrupted, Letter
 from liverank.sources.messages import Message
 
 _INACTIVE_SECONDS = 300.0
@@ -138,7 +139,7 @@ class NatsSubject(Connection):
     async def keep(self, letter: Letter) -> None:
         """In the stream that has the subject: without one, the letter would be lost."""
         with self.errors():
-            await self._jetstream.publish(self.address.dead_letter, encoded(letter))
+            await self._jetstream.publish(self.address.dead_letter, json_body(letter))
 
     async def close(self) -> None:
         self._ahead.cancel()

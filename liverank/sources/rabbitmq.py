@@ -13,8 +13,9 @@ from aio_pika import exceptions
 from faststream import AckPolicy
 from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 
+from liverank.client.call import json_body
 from liverank.sources.broker import CONNECT_SECONDS, Address, Connection, Refresh, Take
-from liverank.sources.consumer import Letter, encoded
+from liverank.sources.consumer import Letter
 from liverank.sources.messages import Message
 
 _MAX_PREFETCH = 65_535
@@ -89,7 +90,7 @@ class RabbitMQQueue(Connection):
     async def keep(self, letter: Letter) -> None:
         with self.errors():
             await self.broker.publish(
-                encoded(letter),
+                json_body(letter),
                 queue=self.address.dead_letter,
                 mandatory=True,
                 persist=True,

@@ -9,8 +9,9 @@ from typing import Any
 from faststream.redis import RedisBroker, StreamSub
 from redis import exceptions
 
+from liverank.client.call import json_body
 from liverank.sources.broker import PING_SECONDS, Address, Connection, ReadAhead, Refresh, Take
-from liverank.sources.consumer import CannotContinue, Letter, encoded
+from liverank.sources.consumer import CannotContinue, Letter
 from liverank.sources.messages import Message
 
 _BLOCK_MS = 500
@@ -102,7 +103,7 @@ class RedisStream(Connection):
 
     async def keep(self, letter: Letter) -> None:
         with self.errors():
-            await self._client.xadd(self.address.dead_letter, {b"data": encoded(letter)})
+            await self._client.xadd(self.address.dead_letter, {b"data": json_body(letter)})
 
     async def close(self) -> None:
         self._ahead.cancel()

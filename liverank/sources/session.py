@@ -9,13 +9,14 @@ import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 
 import tenacity
 
 from liverank.choices import BrokerName
 from liverank.client import AsyncClient, ClientError, ServerError, ServerUnreachable
 from liverank.errors import needs
-from liverank.sources.broker import Address, Broker, Connection
+from liverank.sources.broker import Address, Connection
 from liverank.sources.consumer import CannotContinue, Consumer, Interrupted, Target
 from liverank.sources.messages import Message
 from liverank.sources.reports import StateReports
@@ -34,9 +35,9 @@ class Sessions:
     def __init__(
         self,
         client: AsyncClient,
-        broker: Broker,
+        kind: type[Connection],
+        address: Address,
         target: Target,
-        dead_letters: bool,
         reports: StateReports,
         idle_seconds: float | None = None,
     ) -> None:
@@ -45,9 +46,8 @@ class Sessions:
         """
         self._client = client
         self._reports = reports
-        self._broker = broker
+        self._kind, self._address = kind, address
         self._target = target
-        self._dead_letters = dead_letters
         self._idle_seconds = idle_seconds
         self._activity = _Activity()
         self._failures = 0
@@ -97,8 +97,8 @@ class Sessions:
         with _server_errors():
             options = (await self._client.graph(self._target.graph)).options
         positions = await self._positions()
-        async with self._broker.connected() as connection:
-            keep = connection.keep if self._dead_letters else None
+        async with self._kind.connected(self._address) as connection:
+            keep = None if self._address.dead_letter is None else connection.keep
             consumer = Consumer(self._client, self._target, options, positions, keep)
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             ended.add_done_callback(_retrieve)
@@ -127,7 +127,7 @@ class Sessions:
             await connection.subscribe(positions, take, refresh)
             self._activity.begin()
             where = ", ".join(f"{key or 'its position'} {at}" for key, at in positions.items())
-            source = self._target.source or self._broker.kind.name
+            source = self._target.source or self._kind.name
             log.info("consuming %s from %s", source, where or "the beginning")
             while not ended.done():
                 await self._reports.connected(consumer.waits_for)
@@ -135,7 +135,7 @@ class Sessions:
                 if self._is_idle():
                     return
                 if not ended.done() and not await connection.ping():
-                    raise Interrupted(f"{self._broker.kind.name} does not answer")
+                    raise Interrupted(f"{self._kind.name} does not answer")
             ended.result()
 
     async def _positions(self) -> dict[str, str]:
@@ -209,35 +209,30 @@ def consume(
     name = f"{broker}:{address.place}" if target.source is None else target.source
     with needs("sources"):
         consumers = f"liverank {target.graph} {target.source}"
-        place = Broker(_kind(broker), replace(address, consumers=consumers))
-        if not place.kind.has_positions:
+        kind, address = _kind(broker), replace(address, consumers=consumers)
+        if not kind.has_positions:
             log.warning("%s has no positions: messages count at least once", broker)
             target = replace(target, source=None)
 
     async def run() -> int:
         async with AsyncClient(url) as client:
-            letters = address.dead_letter is not None
             reports = StateReports(client, target.graph, name)
-            sessions = Sessions(client, place, target, letters, reports, idle_seconds)
+            sessions = Sessions(client, kind, address, target, reports, idle_seconds)
             await sessions.run()
             return sessions.messages
 
     return asyncio.run(run())
 
 
+_KINDS: dict[BrokerName, str] = {
+    "redis": "RedisStream",
+    "nats": "NatsSubject",
+    "kafka": "KafkaTopic",
+    "rabbitmq": "RabbitMQQueue",
+}
+
+
 def _kind(broker: BrokerName) -> type[Connection]:
-    if broker == "redis":
-        from liverank.sources.redis import RedisStream
-
-        return RedisStream
-    if broker == "nats":
-        from liverank.sources.nats import NatsSubject
-
-        return NatsSubject
-    if broker == "kafka":
-        from liverank.sources.kafka import KafkaTopic
-
-        return KafkaTopic
-    from liverank.sources.rabbitmq import RabbitMQQueue
-
-    return RabbitMQQueue
+    """In a module of its own, which needs the client of the broker."""
+    kind: type[Connection] = getattr(import_module(f"liverank.sources.{broker}"), _KINDS[broker])
+    return kind

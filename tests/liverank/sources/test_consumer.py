@@ -16,10 +16,11 @@ import tenacity
 
 from liverank.choices import Clock, OnConflict
 from liverank.client import AsyncClient
+from liverank.client.call import json_body
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
 from liverank.sources import session
-from liverank.sources.broker import Address, Broker, Connection, ReadAhead
+from liverank.sources.broker import Address, Connection, ReadAhead
 from liverank.sources.consumer import (
     LETTER_BYTES,
     CannotContinue,
@@ -27,7 +28,6 @@ from liverank.sources.consumer import (
     Interrupted,
     Letter,
     Target,
-    encoded,
 )
 from liverank.sources.messages import Form, Message
 from liverank.sources.reports import StateReports
@@ -179,7 +179,9 @@ def test_a_large_message_is_cut_in_its_letter_and_consumption_goes_on() -> None:
     assert letter["bytes"] == size
     assert letter["body"] == large[:LETTER_BYTES].decode()
     # in JSON, at worst, a letter fits what NATS and Kafka accept by default
-    assert len(encoded({**letter, "body": "\x00" * LETTER_BYTES, "reason": "\x00" * 1000})) < 2**20
+    assert (
+        len(json_body({**letter, "body": "\x00" * LETTER_BYTES, "reason": "\x00" * 1000})) < 2**20
+    )
 
 
 def test_a_batch_that_was_rejected_after_its_commit_is_passed_on_and_skipped() -> None:
@@ -309,7 +311,7 @@ def test_errors_of_a_connection_say_whether_to_try_again(
     monkeypatch.setattr(FakeConnection, "opening", error)
 
     async def open_it() -> None:
-        async with Broker(FakeConnection, Address("fake://127.0.0.1", "edges")).connected():
+        async with FakeConnection.connected(Address("fake://127.0.0.1", "edges")):
             raise AssertionError("unreachable")
 
     with pytest.raises(expected, match=r"fake: (no|ConnectionRefusedError)"):
@@ -318,7 +320,7 @@ def test_errors_of_a_connection_say_whether_to_try_again(
 
 def test_errors_of_a_session_are_not_those_of_its_connection() -> None:
     async def fail() -> None:
-        async with Broker(FakeConnection, Address("fake://127.0.0.1", "edges")).connected():
+        async with FakeConnection.connected(Address("fake://127.0.0.1", "edges")):
             raise OSError("of the session")
 
     with pytest.raises(OSError, match="of the session"):
@@ -365,9 +367,9 @@ def test_a_consumer_reports_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -
 
     async def run() -> None:
         async with AsyncClient("http://server", transport=httpx.MockTransport(answer)) as client:
-            place = Broker(OneGroup, Address("fake://127.0.0.1", "edges"))
+            place = Address("fake://127.0.0.1", "edges")
             states = StateReports(client, "g", "s")
-            sessions = session.Sessions(client, place, Target("g", "s"), False, states, 0.1)
+            sessions = session.Sessions(client, OneGroup, place, Target("g", "s"), states, 0.1)
             await sessions.run()
             assert sessions.messages == 1
 
