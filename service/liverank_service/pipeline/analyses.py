@@ -21,7 +21,6 @@ from http import HTTPStatus
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
 
 from liverank.choices import Mode
 from liverank.client.responses import AnalysisProgress
@@ -79,13 +78,6 @@ class AnalysisLimits:
     named: Callable[[str], AnyProgram] = built_in
 
 
-class Versions(NamedTuple):
-    """The newest versions of a graph."""
-
-    committed: Callable[[], int]
-    published: Callable[[], int]
-
-
 @dataclass(eq=False, slots=True)
 class _Run:
     """An analysis that runs, on one version.
@@ -119,17 +111,18 @@ class Analyses:
         graph: str,
         engine: Engine,
         keyed: KeyedGraph,
-        versions: Versions,
+        committed: Callable[[], int],
+        published: Callable[[], int],
         stored: Sequence[Analysis],
         directory: Path,
         limits: AnalysisLimits,
         observer: Observer,
     ) -> None:
-        """stored: those in the file of the graph's directory"""
+        """committed, published: the newest versions; stored: those in the file of the directory"""
         self._graph = graph
         self._engine = engine
         self._keyed = keyed
-        self._versions = versions
+        self._committed, self._published = committed, published
         self._file = directory / ANALYSES_FILE
         self._limits = limits
         self._observer = observer
@@ -269,12 +262,12 @@ class Analyses:
         ended = [one for one in self.all() if one.fresh and one.state in ("finished", "failed")]
         if not ended:
             return []
-        published = self._versions.published()
+        published = self._published()
         return [one for one in ended if self._begun.get(one.id, -1) < published]
 
     def _begin(self, identity: str) -> None:
         queued = self.get(identity)
-        self._begun[identity] = self._versions.committed()
+        self._begun[identity] = self._committed()
         try:
             self._running.append(self._begun_run(queued))
         except (DeviceLost, ShardLost):
@@ -285,7 +278,7 @@ class Analyses:
             self._put(replace(queued, state="running", progress=NOT_BEGUN, problem=None))
 
     def _begun_run(self, analysis: Analysis) -> _Run:
-        keys, version = self._keyed.keys, self._versions.committed()
+        keys, version = self._keyed.keys, self._committed()
         parameters = parameters_by_id(self._graph, analysis.parameters, keys)
         program = self._limits.named(analysis.program)
         last = self._last.get(analysis.id)

@@ -39,7 +39,7 @@ from liverank_service.errors import (
     UnknownVertex,
 )
 from liverank_service.formats.payload import decode_payload
-from liverank_service.pipeline.analyses import Analyses, AnalysisLimits, Versions
+from liverank_service.pipeline.analyses import Analyses, AnalysisLimits
 from liverank_service.pipeline.batch import AppliedBatch, Observer, StageSeconds
 from liverank_service.pipeline.checkpointer import (
     Captured,
@@ -308,14 +308,14 @@ class Opening:
             closing=lambda: self.queue.closed is not None,
             refusals=refusals,
         )
-        versions = Versions(lambda: journal.version, lambda: self.views.newest.version)
         with damage_stops(self.directory / ANALYSES_FILE) as file:
             requested = read_analyses(file)
         analyses = Analyses(
             self.graph,
             engine,
             keyed,
-            versions,
+            lambda: journal.version,
+            lambda: self.views.newest.version,
             requested,
             self.directory,
             self.analysis_limits,
