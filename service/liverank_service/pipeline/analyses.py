@@ -29,7 +29,6 @@ from liverank_gpu import (
     Algorithm,
     Answer,
     DeviceLost,
-    Engine,
     InvalidValue,
     ProgramRun,
     ShardLost,
@@ -108,8 +107,6 @@ class Analyses:
 
     def __init__(
         self,
-        graph: str,
-        engine: Engine,
         keyed: KeyedGraph,
         committed: Callable[[], int],
         published: Callable[[], int],
@@ -119,8 +116,7 @@ class Analyses:
         observer: Observer,
     ) -> None:
         """committed, published: the newest versions; stored: those in the file of the directory"""
-        self._graph = graph
-        self._engine = engine
+        self._graph, self._engine = keyed.graph, keyed.engine
         self._keyed = keyed
         self._committed, self._published = committed, published
         self._file = directory / ANALYSES_FILE

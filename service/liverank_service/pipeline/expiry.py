@@ -83,12 +83,9 @@ class Expiry:
     delay  why edges that are too old stay for now, or None; any thread may read it
     """
 
-    def __init__(
-        self, graph: str, keyed: KeyedGraph, ranking: Ranking, commit: Callable[[Batch], None]
-    ) -> None:
+    def __init__(self, ranking: Ranking, commit: Callable[[Batch], None]) -> None:
         """commit: commits and applies a batch. Raises the error that prevented it."""
-        self._graph = graph
-        self._keyed = keyed
+        self._graph, self._keyed = ranking.keyed.graph, ranking.keyed
         self._ranking = ranking
         self._commit = commit
         self._clock = _WallClock()

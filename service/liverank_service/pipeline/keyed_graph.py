@@ -68,6 +68,7 @@ _SAFE_FACTOR = 4
 class KeyedGraph:
     """A graph whose vertices have keys, and sets of them. Only for the writer's thread.
 
+    graph   its name; engine  that has its edges and ranks
     window  None for one whose edges stay
     """
 
@@ -79,10 +80,8 @@ class KeyedGraph:
         sets: VertexSets,
         window: Window | None = None,
     ) -> None:
-        self.sets = sets
-        self.window = window
-        self._graph = graph
-        self._engine = engine
+        self.graph, self.engine = graph, engine
+        self.sets, self.window = sets, window
         self._keys = keys
         self._ahead: tuple[EdgeColumns, Future[FoundKeys]] | None = None
 
@@ -93,26 +92,26 @@ class KeyedGraph:
 
     def vertices(self) -> Vertices:
         """Its vertices now, in which the keys of queries are looked up."""
-        return Vertices(self._graph, self.keys, self._engine.id_limit, self.sets.members)
+        return Vertices(self.graph, self.keys, self.engine.id_limit, self.sets.members)
 
     @property
     def weighted(self) -> bool:
         """Whether its edges have weights."""
-        return self._engine.options.weighted
+        return self.engine.options.weighted
 
     @property
     def edge_reader(self) -> EdgeReader:
         """Reads its edges; they are in ids."""
-        return self._engine.edge_reader
+        return self.engine.edge_reader
 
     @property
     def damping(self) -> float:
         """Of the graph's ranks."""
-        return self._engine.options.damping
+        return self.engine.options.damping
 
     def view_steps_to(self, name: str, vertex: int) -> ViewSteps:
         """See Engine.view_steps_to."""
-        return self._engine.view_steps_to(name, vertex)
+        return self.engine.view_steps_to(name, vertex)
 
     def memory(self) -> dict[str, int]:
         """Bytes held in host memory, by purpose."""
@@ -124,7 +123,7 @@ class KeyedGraph:
         known = self.keys.limit
         try:
             # first as one batch with only new keys: no keys have to be looked up
-            self._engine.check_memory(
+            self.engine.check_memory(
                 sum(self._operations(columns) for columns in batches),
                 known + sum(columns.max_new_keys for columns in batches),
             )
@@ -136,7 +135,7 @@ class KeyedGraph:
         for columns in batches:
             added = (self._operations(columns), self._new_keys(columns))
             try:
-                self._engine.check_memory(operations + added[0], vertices + added[1])
+                self.engine.check_memory(operations + added[0], vertices + added[1])
             except OutOfMemory as error:
                 errors.append(error)
             else:
@@ -150,7 +149,7 @@ class KeyedGraph:
         """
         vertices = self.keys.limit + columns.max_new_keys
         try:
-            self._engine.check_memory(self._operations(columns), vertices, _SAFE_FACTOR)
+            self.engine.check_memory(self._operations(columns), vertices, _SAFE_FACTOR)
         except OutOfMemory as error:
             return error
         return None
@@ -183,8 +182,8 @@ class KeyedGraph:
             members = self.sets.after(columns.sets, self.keys.lookup, removed)
             seconds = perf_counter() - started
             self._reserve(columns)
-            decided = self._engine.decide(batch)
-            change = self._engine.apply(decided)
+            decided = self.engine.decide(batch)
+            change = self.engine.apply(decided)
         except BaseException as error:
             self._keys.undo(before)
             # what deletions take away was checked when the batch was decoded
@@ -206,7 +205,7 @@ class KeyedGraph:
         except (DeviceLost, ShardLost):
             raise
         except Exception as error:
-            raise IncompletelyApplied(self._graph, error) from error
+            raise IncompletelyApplied(self.graph, error) from error
         with suppress(MemoryError, OverflowError):  # the next batch may have enough
             self._keys.compact()
         return _expired(change) if columns.expiry else change, seconds
@@ -233,7 +232,7 @@ class KeyedGraph:
             return None
         seconds = (perf_counter() - started) / len(batches)
         try:
-            changes = self._engine.apply_coalesced(edges, parts)
+            changes = self.engine.apply_coalesced(edges, parts)
         except DeviceLost:
             raise
         except EngineError as error:
@@ -253,7 +252,7 @@ class KeyedGraph:
 
     def _undo(self, mark: tuple[VertexKeys, int], error: Exception) -> None:
         """Takes back the keys of batches that were not applied, because one of them cannot be."""
-        log.info("graph %s: %s: applying batches one by one", self._graph, error)
+        log.info("graph %s: %s: applying batches one by one", self.graph, error)
         self._keys.undo(mark)
 
     def _with_ids(self, columns: EdgeColumns) -> EdgeBatch:
@@ -292,7 +291,7 @@ class KeyedGraph:
 
     @property
     def _decays(self) -> bool:
-        return self._engine.options.decays
+        return self.engine.options.decays
 
     def _assigned(
         self, columns: EdgeColumns, removed: NDArray[np.int64]
@@ -314,7 +313,7 @@ class KeyedGraph:
 
     def _free_ids(self, removed: NDArray[np.int64], *taken: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ascending: those of vertices `removed` by this batch, or before, but for the `taken`."""
-        free = self._engine.free_ids()
+        free = self.engine.free_ids()
         free = np.union1d(free, removed) if len(removed) else free
         return np.setdiff1d(free, np.concatenate(taken)) if taken else free
 

@@ -13,7 +13,6 @@ from typing import Any
 from liverank_gpu import (
     Change,
     DeviceLost,
-    Engine,
     Registration,
     Result,
     ShardLost,
@@ -74,6 +73,7 @@ class UnrankedGroup:
 class Ranking:
     """The ranks of one graph. Only for the writer's thread.
 
+    journal, keyed, positions  of the graph
     unranked  applied batches without a receipt
     rejected  batches whose rejection could not be stored, with the problem documents; nothing is
               committed or published before they are
@@ -87,8 +87,6 @@ class Ranking:
 
     def __init__(
         self,
-        graph: str,
-        engine: Engine,
         keyed: KeyedGraph,
         positions: SourcePositions,
         journal: Journal,
@@ -103,12 +101,11 @@ class Ranking:
         """directory  of the graph, for what it keeps
         revision   that of the checkpoint; no lower one is published
         """
-        self._graph = graph
-        self._engine = engine
+        self._graph, self._engine = keyed.graph, keyed.engine
         self._improvable = False
-        self._keyed = keyed
-        self._positions = positions
-        self._journal = journal
+        self.keyed = keyed
+        self.positions = positions
+        self.journal = journal
         self._watched = watched
         self._rank_views = rank_views
         self._directory = directory
@@ -123,7 +120,7 @@ class Ranking:
 
     def newest(self) -> tuple[int, int]:
         """The newest version, ranked or not, and the newest revision."""
-        return self._journal.version, self._revision
+        return self.journal.version, self._revision
 
     def add_group(self, solve: Solve, version: int, since: float) -> None:
         """Adds applied batches up to `version` to the group, which are ranked in the same way."""
@@ -154,11 +151,11 @@ class Ranking:
         RankingFailed if earlier ranks are kept.
         """
         self.rank_group()
-        if self._views.newest.version < self._journal.version:
+        if self._views.newest.version < self.journal.version:
             # to be ranked later, or a ranking failed
-            self.rank(RECOVERY, self._journal.version)
+            self.rank(RECOVERY, self.journal.version)
         if self._kept is not None:
-            raise RankingFailed(self._journal.version, self._kept)
+            raise RankingFailed(self.journal.version, self._kept)
 
     def rank(self, solve: Solve, version: int) -> RankedView:
         """Ranks, writes all receipts, then publishes the view and completes the futures.
@@ -172,7 +169,7 @@ class Ranking:
         revision = self._next_revision()
         ranked = self._solve(solve, version, revision)
         receipts = [receipt_of(one, ranked, one.submitted) for one in self.unranked]
-        self._journal.add_receipts(
+        self.journal.add_receipts(
             (applied.version, receipt)
             for applied, receipt in zip(self.unranked, receipts, strict=True)
         )
@@ -206,9 +203,9 @@ class Ranking:
     def recompute(self, solve: Solve, submitted: float) -> bytes:
         """Ranks again; returns the receipt, with the same version and the next revision."""
         began = perf_counter()
-        self._journal.reserve(1)  # here, so that its time counts as that of the journal
+        self.journal.reserve(1)  # here, so that its time counts as that of the journal
         seconds = StageSeconds(queue=began - submitted, journal=perf_counter() - began)
-        version = self._journal.version
+        version = self.journal.version
         ranked = self.rank(solve, version)
         nothing = Change(0, 0, 0, 0, 0, 0.0)
         return receipt_of(AppliedBatch(version, nothing, seconds), ranked, submitted)
@@ -218,17 +215,17 @@ class Ranking:
         begin = perf_counter()
         self.rank_committed()  # a checkpoint cannot hold unranked batches
         view = self._views.newest
-        assert view.version == self._journal.version
+        assert view.version == self.journal.version
         captured = self._engine.capture(buffer)
         seconds = perf_counter() - begin
         return Captured(
             view,
-            self._journal.chain,
+            self.journal.chain,
             captured,
-            self._keyed.keys.capture(),
-            self._keyed.sets.members,
-            None if self._keyed.window is None else self._keyed.window.capture(),
-            self._positions.newest,
+            self.keyed.keys.capture(),
+            self.keyed.sets.members,
+            None if self.keyed.window is None else self.keyed.window.capture(),
+            self.positions.newest,
             seconds,
             call,
         )
@@ -259,7 +256,7 @@ class Ranking:
     def _write(self, kept: KeptQueries[Any, Any], queries: Mapping[str, Any]) -> None:
         write = write_views if kept is self._rank_views else write_watched
         file = VIEWS_FILE if kept is self._rank_views else WATCHED_FILE
-        write(self._directory / file, queries, self._keyed.keys.kind)
+        write(self._directory / file, queries, self.keyed.keys.kind)
 
     def unwatch(self, name: str) -> None:
         """Raises UnknownWatched, StorageFailed."""
@@ -300,7 +297,7 @@ class Ranking:
     def store_rejections(self) -> None:
         """Stores the rejections that could not be stored before. Raises StorageFailed."""
         while self.rejected:
-            self._journal.reject(*self.rejected[0])
+            self.journal.reject(*self.rejected[0])
             del self.rejected[0]
 
     def _next_revision(self) -> int:
@@ -308,8 +305,8 @@ class Ranking:
         published. Raises StorageFailed.
         """
         revision = self._revision + 1
-        if revision > self._journal.revision:
-            self._journal.reserve(revision - self._journal.revision)
+        if revision > self.journal.revision:
+            self.journal.reserve(revision - self.journal.revision)
         self._revision = revision
         return revision
 
@@ -329,7 +326,7 @@ class Ranking:
             self._report(ranked, version)
             return ranked
         except DeviceLost as error:
-            blame(self._journal, [applied.version for applied in self.unranked], error)
+            blame(self.journal, [applied.version for applied in self.unranked], error)
 
     @property
     def improvable(self) -> bool:
@@ -364,13 +361,13 @@ class Ranking:
             error_bound=result.error_bound,
             vertices=self._engine.vertices,
             edges=self._engine.edges,
-            memory={**self._engine.memory(), **self._keyed.memory()},
+            memory={**self._engine.memory(), **self.keyed.memory()},
             ranks=ranks,
-            keys=self._keyed.keys,
+            keys=self.keyed.keys,
             watched=self._watched.results,
             rank_views=self._rank_views.results,
-            sets=self._keyed.sets.members,
-            positions=self._positions.reached,
+            sets=self.keyed.sets.members,
+            positions=self.positions.reached,
         )
 
     def fail_unranked(self, error: Exception) -> None:

@@ -279,8 +279,6 @@ class Opening:
         starts = {} if checkpoint is None else views_of(checkpoint)
         rank_views = RankViews(engine, vertices, views, starts)
         ranking = Ranking(
-            self.graph,
-            engine,
             keyed,
             positions,
             journal,
@@ -311,8 +309,6 @@ class Opening:
         with damage_stops(self.directory / ANALYSES_FILE) as file:
             requested = read_analyses(file)
         analyses = Analyses(
-            self.graph,
-            engine,
             keyed,
             lambda: journal.version,
             lambda: self.views.newest.version,
@@ -331,11 +327,7 @@ class Opening:
                 None if checkpoint is None else StoredCheckpoint.of(checkpoint),
             )
         return Writer(
-            self.graph,
             self.queue,
-            journal,
-            keyed,
-            positions,
             ranking,
             scheduler,
             analyses,

@@ -46,14 +46,13 @@ from liverank_service.pipeline.batch import (
 )
 from liverank_service.pipeline.checkpointer import Checkpointer
 from liverank_service.pipeline.expiry import Expiry
-from liverank_service.pipeline.keyed_graph import IncompletelyApplied, KeyedGraph, SourcePositions
+from liverank_service.pipeline.keyed_graph import IncompletelyApplied
 from liverank_service.pipeline.ranking import Ranking
 from liverank_service.pipeline.shards import blame
 from liverank_service.pipeline.waiting import Completions, Waiters, weakly
 from liverank_service.problems import encode_problem, problem_of
 from liverank_service.queries.model import PendingQuery, QueryResponse
 from liverank_service.queries.scheduler import QueryQueue, QueryScheduler, WatchRequest
-from liverank_service.storage.journal import Journal
 
 log = logging.getLogger("liverank.pipeline")
 
@@ -265,11 +264,7 @@ class Writer:
 
     def __init__(
         self,
-        graph: str,
         queue: WorkQueue,
-        journal: Journal,
-        keyed: KeyedGraph,
-        positions: SourcePositions,
         ranking: Ranking,
         scheduler: QueryScheduler,
         analyses: Analyses,
@@ -277,18 +272,16 @@ class Writer:
         observer: Observer,
         commits: Waiters[int],
     ) -> None:
-        self.journal = journal
         self.ranking = ranking
+        self.journal, self.keyed, self.positions = ranking.journal, ranking.keyed, ranking.positions
         self.checkpointer = checkpointer
         self.analyses = analyses
-        self._graph = graph
+        self._graph = ranking.keyed.graph
         self._queue = queue
-        self.keyed = keyed
-        self.positions = positions
         self._scheduler = scheduler
         self._observer = observer
         self._commits = commits
-        self.expiry = Expiry(graph, keyed, ranking, weakly(self._commit_expiry))
+        self.expiry = Expiry(ranking, weakly(self._commit_expiry))
 
     def run(self) -> None:
         """Works until the queue is closed; ranks the applied batches, then fails all other work."""
