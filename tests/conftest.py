@@ -3,8 +3,8 @@
 ``pytest``                 runs what it can anywhere: ``cpu``, and ``emulated``, the ``cuda``
                            backend with NumPy arrays and its kernels compiled for the CPU
                            (``shuffled``: its threads and blocks in a random order);
-                           marked tests on ``reference`` too. These are the tests of the default
-                           tier: see tests/tiers.py
+                           marked tests on ``reference`` too, or with graphs in shards. These are
+                           the tests of the default tier: see tests/tiers.py
 ``pytest -m deep``         runs the others, and ``pytest PATH`` both
 ``pytest --backend cuda``  runs the same on a CUDA device
 ``pytest --all``           runs every case of the engine's tests, with long streams of batches,
@@ -50,6 +50,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests import tiers
 from tests.gpu.observed import observable
+from tests.tiers import IN_SHARDS
 
 _create_context = ssl.create_default_context
 _create_shared_context = cache(_create_context)
@@ -63,12 +64,18 @@ def _context(*purpose: Any, **named: Any) -> ssl.SSLContext:
 
 pytest.MonkeyPatch().setattr("ssl.create_default_context", _context)
 
+ON_DEVICES = ("cpu", "emulated", "cuda")
+
 DATA = Path(os.environ.get("LIVERANK_GRAPHS", Path(__file__).parents[2] / "shared" / "data"))
 """Real graphs; LIVERANK_GRAPHS names another folder."""
 
 
 @cache
 def _backend(name: str) -> Backend:
+    if name.endswith(IN_SHARDS):
+        from tests.gpu.graphs import in_threads
+
+        return in_threads(_backend(name.removesuffix(IN_SHARDS)))
     if name in ("emulated", "shuffled"):
         from tests.cuda_emulator.emulated import emulated_backend
 
@@ -144,6 +151,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if metafunc.config.getoption("--shards"):
             anywhere = ["cpu"]
         names = metafunc.config.getoption("--backend") or anywhere
+        in_both = metafunc.definition.get_closest_marker("in_shards")
+        if in_both and not metafunc.config.getoption("--shards"):
+            names = [*names, *(f"{name}{IN_SHARDS}" for name in names if name in ON_DEVICES)]
         metafunc.parametrize("backend", names, indirect=True, scope="session")
 
 

@@ -108,10 +108,7 @@ DEEP = (
     "tests/gpu/sharded/test_device_memory.py::test_so_is_one_that_is_a_large_part_of_the_graph[True",
     "tests/gpu/sharded/test_pages.py::test_errors_are_within_their_bounds_through_a_stream[options1",
     "tests/gpu/sharded/test_pages.py::test_errors_are_within_their_bounds_through_a_stream[options2",
-    "tests/gpu/sharded/test_ties.py::test_ties_of_personalized_queries_are_proven[push",
     "tests/gpu/sharded/test_views.py::test_views_stay_within_their_bounds[cpu-undirected",
-    "tests/gpu/sharded/test_watched.py::test_watched_queries_follow_a_stream_as_on_one_device[5",
-    "tests/gpu/sharded/test_watched.py::test_watched_queries_follow_a_stream_as_on_one_device[7",
     "tests/liverank/test_mcp.py::test_a_server_that_is_away",
     "tests/liverank/test_mcp.py::test_half_sent_heads",
     "tests/service/http/test_changes.py::test_a_subscriber_that_falls_behind",
@@ -147,6 +144,9 @@ DEEP = (
 EMULATED = ("emulated", "shuffled")
 """Backends whose kernels are compiled for the CPU by g++, and which take most of the time."""
 
+IN_SHARDS = " in shards"
+"""At the end of the name of a backend: engines are in shards, each on that backend."""
+
 MANY_CASES = 4
 """If a test of the engine has at least so many cases, the default tier on ``cpu`` runs only some of
 them, enough for each value of each parameter, and deep runs the others. On an emulated device both
@@ -165,7 +165,8 @@ quotients) has every value among them.
 def mark(items: Sequence[pytest.Item]) -> None:
     """Gives each test the markers of its tiers."""
     chosen = set(items) - _of_other_seeds(items)
-    first = _every_other(_cases(chosen, emulated=True))
+    alone = {item for item in chosen if not _is_in_shards(item)}
+    first = _every_other(_cases(alone, emulated=True))
     on_cpu = _cases(chosen, emulated=False).values()
     combined = {
         case
@@ -183,8 +184,7 @@ def mark(items: Sequence[pytest.Item]) -> None:
         if is_emulated:
             item.add_marker("compiler")
         is_one_of_many = hasattr(item, "callspec") and item not in first
-        in_shards = item.nodeid.startswith("tests/gpu/sharded")
-        is_left_out = is_emulated and (is_one_of_many or in_shards)
+        is_left_out = is_emulated and (is_one_of_many or _is_in_shards(item))
         if item.nodeid.startswith(DEEP) or item in combined or is_left_out:
             item.add_marker("deep")
 
@@ -230,6 +230,10 @@ def _of_other_seeds(items: Iterable[pytest.Item]) -> set[pytest.Item]:
 
 def _is_emulated(item: pytest.Item) -> bool:
     return item.nodeid.startswith("tests/gpu") and any(name in item.nodeid for name in EMULATED)
+
+
+def _is_in_shards(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/gpu/sharded") or IN_SHARDS in item.nodeid
 
 
 def _cases(items: Iterable[pytest.Item], emulated: bool) -> dict[str, list[pytest.Function]]:

@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import networkx as nx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import Change, EdgeBatch, Engine, Options, verify
+from liverank_gpu import Change, EdgeBatch, Engine, Options, ShardedEngine, verify
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
+from tests.gpu.sharded.threads import ThreadWorkers
 
 Pairs = tuple[int, NDArray[np.int64]]
 """Number of vertices, and int64[m, 2] of (source, target)."""
+
+SHARDS = "shards"
+"""The name of a backend whose engines are in shards: see tests/gpu/sharded/suite.py too."""
+
+
+@dataclass(frozen=True, slots=True)
+class InShards(Backend):
+    """A backend whose engines, by `engine_on`, are in shards in threads of this process.
+
+    of  its name where shards run
+    """
+
+    of: str = "cpu"
+    shards: int = 3
+
+    @property
+    def alone(self) -> Backend:
+        """That of each shard, on which exchanges cost nothing, so that small graphs are pushed."""
+        given = {field.name: getattr(self, field.name) for field in fields(Backend)}
+        given |= {"name": self.of, "costs": replace(self.costs, exchange=0.0)}
+        return Backend(**given)
+
+
+def in_threads(backend: Backend) -> InShards:
+    given = {field.name: getattr(backend, field.name) for field in fields(Backend)}
+    return InShards(**given | {"name": SHARDS}, of=backend.name)
+
+
+def engine_on(options: Options, backend: Backend) -> Engine:
+    """In shards where the backend is, else on one device."""
+    if not isinstance(backend, InShards):
+        return Engine(options, backend)
+    workers = ThreadWorkers(options, backend.shards, backend.alone)
+    return ShardedEngine(options, workers=workers)
 
 
 def _of(graph: nx.DiGraph) -> Pairs:
@@ -142,7 +177,7 @@ def loaded(
     vertices, edges = pairs
     if options.weighted and weights is None:
         weights = some_weights(np.random.default_rng(2), len(edges))
-    engine = Engine(options, backend)
+    engine = engine_on(options, backend)
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
     return engine
 
@@ -353,10 +388,6 @@ def weighted_batch(
         batch.remove,
         batch.add,
     )
-
-
-SHARDS = "shards"
-"""The name of a backend whose engines are in shards: see tests/gpu/sharded/suite.py."""
 
 
 def is_emulated(backend: Backend) -> bool:

@@ -14,6 +14,7 @@ from liverank_gpu import EdgeBatch, Engine, Options, Ranks, Result, proven_desce
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.places import FirstPlaces, GraphVertices
 from liverank_gpu.types import Dangling
+from tests.gpu.graphs import engine_on
 from tests.gpu.planted_ties import (
     COPIES,
     LOOPED,
@@ -30,7 +31,7 @@ POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
 def _loaded(options: Options, backend: Backend, seed: int = 3) -> Engine:
-    engine = Engine(options, backend)
+    engine = engine_on(options, backend)
     engine.apply(planted(seed, options.weighted, options.directed))
     return engine
 
@@ -78,6 +79,7 @@ def _assert_proven(engine: Engine, result: Result) -> None:
         assert apart.min() > result.error_bound
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize(
     ("weighted", "directed"), [(False, True), (True, True), (False, False), (True, False)]
@@ -123,6 +125,7 @@ def test_planted_ties_are_proven_and_near_ties_are_not(
     _assert_proven(engine, result)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_the_set_that_divides_a_tie_is_proven(dangling: Dangling, backend: Backend) -> None:
     engine = _loaded(Options(dangling=dangling, target_error=1e-3), backend)

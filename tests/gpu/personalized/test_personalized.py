@@ -17,6 +17,7 @@ from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
     FAMILIES,
     Model,
+    engine_on,
     exact_ranks,
     is_emulated,
     networkx_ranks,
@@ -34,6 +35,7 @@ from tests.gpu.personalized.certified import (
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize(("weighted", "directed"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -78,6 +80,7 @@ def test_every_method_solved_tightly_is_networkx(
         assert sum(abs(found[v] - exact[v]) for v in range(vertices)) <= 1e-9
 
 
+@pytest.mark.in_shards
 def test_seeds_without_a_way_out_keep_all_rank(backend: Backend) -> None:
     engine = engine_of((5, np.array([[0, 1], [2, 2]])), backend)
     for seed in (1, 3):  # dangling; isolated
@@ -128,6 +131,7 @@ def test_fractions_of_vertices_are_refused(asked: dict[str, Any], message: str) 
         engine.personalized_many([PersonalizedQuery(**asked)])
 
 
+@pytest.mark.in_shards
 def test_weights_add_up_and_those_of_zero_are_no_seeds(backend: Backend) -> None:
     engine = engine_of(FAMILIES["karate club"](), backend)
     once = engine.personalized(np.array([3, 7]), np.array([2.0, 1.0]), k=34)
@@ -142,6 +146,7 @@ def test_weights_add_up_and_those_of_zero_are_no_seeds(backend: Backend) -> None
         assert again.vertices[:5].tolist() == once.vertices[:5].tolist()
 
 
+@pytest.mark.in_shards
 def test_settled_top_k_ends_as_soon_as_the_places_are_proven(backend: Backend) -> None:
     engine = engine_of(random_graph(9), backend)
     asked = PersonalizedQuery(np.array([0]), k=3, target_error=1e-9, target="settled-top-k")
@@ -162,10 +167,11 @@ def test_settled_top_k_ends_as_soon_as_the_places_are_proven(backend: Backend) -
     assert (tied.settled, tied.groups, tied.ties) == (3, (1, 2, 2), (1,))
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_between_two_steps_is_followed(method: str, backend: Backend) -> None:
     generator = np.random.default_rng(5)
-    engine, model = Engine(backend=backend), Model("uniform")
+    engine, model = engine_on(Options(), backend), Model("uniform")
     for size in (0, 400):
         batch = random_batch(generator, model, size) if size else EdgeBatch(vertices=60)
         model.apply(batch)

@@ -149,6 +149,7 @@ def test_a_published_trace_has_the_work_lists(method: str, backend: Backend) -> 
     assert engine.personalized_many([replace(query, trace=False)])[0].trace is None
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("method", METHODS)
 def test_a_trace_of_ours_has_pushes_and_sweeps(method: str, backend: Backend) -> None:
     engine = _engine(backend, 9)

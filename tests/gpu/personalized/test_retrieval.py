@@ -22,7 +22,7 @@ from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import random_graph
+from tests.gpu.graphs import engine_on, random_graph
 from tests.gpu.personalized.certified import assert_certified, engine_of, ranked
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -58,6 +58,7 @@ def test_a_query_with_its_own_damping_is_that_of_networkx(
             assert error <= 1e-9, (damping, seed)
 
 
+@pytest.mark.in_shards
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_queries_of_many_dampings_and_sets_are_answered_together(
@@ -86,6 +87,7 @@ def test_queries_of_many_dampings_and_sets_are_answered_together(
             assert_certified(engine, query, answer)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", METHODS)
 def test_places_among_some_vertices_are_certified(
@@ -94,7 +96,7 @@ def test_places_among_some_vertices_are_certified(
     generator = np.random.default_rng(6)
     scale = 9 if backend.name == "cpu" else 7
     sources, targets = rmat(scale, 4, seed=2)
-    engine, n = Engine(Options(vertex_order="degree"), backend), 1 << scale
+    engine, n = engine_on(Options(vertex_order="degree"), backend), 1 << scale
     engine.apply(EdgeBatch(sources, targets, vertices=n))
     engine.update()
     for count in (1, 20, n // 2, n):
@@ -177,6 +179,7 @@ def test_watched_places_among_some_vertices_follow_the_graph(backend: Backend) -
     assert best not in engine.watched("some").vertices.tolist()
 
 
+@pytest.mark.in_shards
 def test_what_a_watched_query_is_among_can_change(backend: Backend) -> None:
     engine = engine_of(random_graph(7), backend)
     among = np.arange(0, engine.vertices, 2)
@@ -220,6 +223,7 @@ def test_thousands_of_seeds_are_one_query(backend: Backend) -> None:
         assert many.iterations <= one.iterations + 2 or method == "push"
 
 
+@pytest.mark.in_shards
 def test_a_damping_or_a_set_that_cannot_be_is_refused(backend: Backend) -> None:
     engine = engine_of(random_graph(1), backend)
     for arguments, field in (

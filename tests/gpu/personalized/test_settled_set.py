@@ -19,6 +19,7 @@ from liverank_gpu.pagerank.places import CHECK, SETTLED_TARGETS, BoundedPlaces, 
 from liverank_gpu.personalized.resolve import METHODS, TARGETS
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import instead
+from tests.gpu.graphs import engine_on
 from tests.gpu.planted_ties import (
     COPIES,
     SEEDS,
@@ -39,7 +40,7 @@ def loaded(
     dangling: Dangling, backend: Backend, order: VertexOrder = "auto"
 ) -> tuple[Engine, list[int]]:
     """A ranked graph with planted ties, and all vertices in the right order from SEEDS."""
-    engine = Engine(Options(dangling=dangling, vertex_order=order), backend)
+    engine = engine_on(Options(dangling=dangling, vertex_order=order), backend)
     engine.apply(planted(3, weighted=False))
     engine.update()
     restarts = np.zeros(VERTICES, np.longdouble)
@@ -82,6 +83,7 @@ def test_it_ends_when_the_set_is_proven_whatever_the_order(
     assert answer.iterations < ordered.iterations
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_tie_behind_the_last_place_is_proven_by_identical_in_lists_alone(

@@ -22,6 +22,7 @@ from liverank_gpu.pagerank.places import (
 from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.types import Dangling
 from tests.gpu.doubles import instead
+from tests.gpu.graphs import engine_on
 from tests.gpu.planted_ties import (
     COPIES,
     FOUND,
@@ -78,6 +79,7 @@ def _groups(answer: Personalized) -> list[tuple[list[int], bool]]:
     return [(part.tolist(), number in answer.ties) for number, part in enumerate(parts)]
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("dangling", "weighted"), [("uniform", False), ("uniform", True), ("self-loop", False)]
@@ -85,7 +87,7 @@ def _groups(answer: Personalized) -> list[tuple[list[int], bool]]:
 def test_planted_ties_are_proven_and_near_ties_are_not(
     dangling: Dangling, method: str, weighted: bool, backend: Backend
 ) -> None:
-    engine = Engine(Options(dangling=dangling, weighted=weighted), backend)
+    engine = engine_on(Options(dangling=dangling, weighted=weighted), backend)
     engine.apply(planted(3, weighted))
     engine.update()
     for target, k in ((1e-2, 9), (1e-4, 2), (1e-12, VERTICES)):

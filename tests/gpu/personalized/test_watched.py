@@ -14,19 +14,20 @@ from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.pagerank.certificate import StallRule
 from liverank_gpu.types import Dangling
-from tests.gpu.graphs import FAMILIES, Model, random_batch
+from tests.gpu.graphs import FAMILIES, Model, engine_on, random_batch
 from tests.gpu.personalized.certified import engine_of, exact_ranks
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_watched_queries_stay_within_their_bounds(
     dangling: Dangling, backend: Backend, long: bool
 ) -> None:
     """Up to 1,000 batches with growth on the cpu, fewer where that takes long."""
     generator = np.random.default_rng(3)
-    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
+    engine, model = engine_on(Options(dangling=dangling), backend), Model(dangling)
     for size in (0, 120):
         batch = random_batch(generator, model, size) if size else EdgeBatch(vertices=40)
         model.apply(batch)
@@ -75,6 +76,7 @@ def _assert_grown(engine: Engine, query: PersonalizedQuery, answer: Personalized
         assert (np.diff(answer.vertices[group == number]) > 0).all()
 
 
+@pytest.mark.in_shards
 def test_a_watched_query_is_read_replaced_and_forgotten(backend: Backend) -> None:
     engine = engine_of(FAMILIES["karate club"](), backend)
     engine.watch("mine", PersonalizedQuery(np.array([0]), k=1))

@@ -33,7 +33,7 @@ from liverank_gpu.operations.graph import Entries
 from liverank_gpu.personalized.resolve import TARGETS
 from liverank_gpu.types import Form
 from tests.gpu.doubles import instead, looked_after
-from tests.gpu.graphs import arc_weights_of, arcs_of, random_graph, some_weights
+from tests.gpu.graphs import arc_weights_of, arcs_of, engine_on, random_graph, some_weights
 from tests.gpu.personalized.certified import assert_answer
 from tests.gpu.personalized.test_views import KINDS as OF_VIEWS
 
@@ -50,7 +50,7 @@ def engine_with(seed: int, options: Options, backend: Backend) -> Engine:
     generator = np.random.default_rng(seed)
     weights = some_weights(generator, len(edges)) if options.weighted else None
     times = np.sort(1e9 + 600.0 * generator.random(len(edges))) if options.half_life else None
-    engine = Engine(options, backend)
+    engine = engine_on(options, backend)
     columns = (edges[:, 0], edges[:, 1])
     engine.apply(EdgeBatch(*columns, vertices=vertices, weights=weights, times=times))
     engine.apply(EdgeBatch.of(remove=generator.integers(0, vertices, vertices // 10).tolist()))
@@ -107,6 +107,7 @@ def assert_right(engine: Engine, query: PersonalizedQuery, answer: Personalized)
     assert_answer(query, answer, exact_within(engine, query), among)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks_are_those_of_the_induced_subgraph(kind: str, backend: Backend, long: bool) -> None:
     for seed in range(12 if long else 2):
@@ -166,6 +167,7 @@ def test_queries_with_and_without_sets_are_answered_together(backend: Backend) -
         assert_right(engine, everywhere, answer)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("zeros", [True, False])
 def test_among_still_filters_answers(target: str, zeros: bool, backend: Backend) -> None:
@@ -198,6 +200,7 @@ def test_a_set_without_edges_has_its_seeds_alone(backend: Backend) -> None:
     assert len(nothing.vertices) == 0
 
 
+@pytest.mark.in_shards
 def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> None:
     generator = np.random.default_rng(2)
     for removes in (False, True):
@@ -229,8 +232,9 @@ def test_a_batch_between_steps_begins_the_queries_again(backend: Backend) -> Non
         engine.close(running)
 
 
+@pytest.mark.in_shards
 def test_what_cannot_be_asked_is_refused(backend: Backend) -> None:
-    engine = Engine(Options(), backend)
+    engine = engine_on(Options(), backend)
     engine.apply(EdgeBatch.of([(0, 1), (1, 2), (2, 0), (3, 4)]))
     seeds = np.array([2, 0, 4, 2])
     with pytest.raises(InvalidValue, match="must be in `within`") as outside:

@@ -12,7 +12,6 @@ import pytest
 from liverank_gpu import (
     EdgeBatch,
     Engine,
-    InvalidValue,
     Options,
     PersonalizedQuery,
     QueryBatch,
@@ -20,20 +19,12 @@ from liverank_gpu import (
     UnknownVertex,
 )
 from liverank_gpu.backends import backend_named
-from liverank_gpu.generate import grid, rmat
+from liverank_gpu.generate import grid
 from liverank_gpu.operations.backend import Backend, Sizes
-from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.sharded.operations import shard_costs
-from tests.gpu.graphs import FAMILIES, random_graph, some_weights
-from tests.gpu.personalized.certified import assert_certified, queries_of, solved_by
-from tests.gpu.personalized.test_within import (
-    KINDS,
-    assert_right,
-    engine_with,
-    query_within,
-    some_vertices,
-)
-from tests.gpu.sharded.test_shards import kind_of_graph, sharded_engine
+from tests.gpu.graphs import random_graph, some_weights
+from tests.gpu.personalized.certified import assert_certified
+from tests.gpu.sharded.test_shards import sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
@@ -64,106 +55,6 @@ def weighted_or_not(seed: int, options: Options) -> tuple[int, EdgeBatch]:
     generator = np.random.default_rng(seed)
     weights = some_weights(generator, len(edges)) if options.weighted else None
     return vertices, EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_every_method_is_certified_on_every_kind_of_graph(seed: int) -> None:
-    options, method = kind_of_graph(seed), METHODS[seed // 4]
-    vertices, batch = weighted_or_not(seed, options)
-    targets = (1e-3, 1e-5, 1e-6, 0.1) if method == "push" else (1e-3, 1e-7, 1e-9, 0.1)
-    with both(options, 2 + seed % 3, FREE if seed % 4 else CPU, batch) as (one, engine):
-        queries = queries_of((vertices, np.empty((0, 2), np.int64)), seed)
-        for target_error, query in zip(targets, queries, strict=True):
-            asked = solved_by(query, method, target_error)
-            (answer,) = engine.personalized_many([asked])
-            assert answer.error_bound <= target_error
-            assert_certified(one, asked, answer)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_has_the_places_of_one_device(family: str) -> None:
-    pairs = vertices, edges = FAMILIES[family]()
-    options = Options(target_error=1e-9, vertex_order="degree")
-    with both(options, 3, FREE, EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)) as (
-        one,
-        engine,
-    ):
-        for query in queries_of(pairs, 3)[::2]:
-            asked = replace(query, k=5)
-            (ours,), (theirs,) = (each.personalized_many([asked]) for each in (engine, one))
-            assert_certified(one, asked, ours)
-            both_settled = min(ours.settled, theirs.settled)
-            assert ours.vertices[:both_settled].tolist() == theirs.vertices[:both_settled].tolist()
-            least = ours.error_bound + theirs.error_bound
-            exact = dict(zip(theirs.vertices.tolist(), theirs.ranks.tolist(), strict=True))
-            common = [v for v in ours.vertices.tolist() if v in exact]
-            found = dict(zip(ours.vertices.tolist(), ours.ranks.tolist(), strict=True))
-            assert sum(abs(found[v] - exact[v]) for v in common) <= least
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_queries_end_when_their_places_are_proven(method: str) -> None:
-    vertices, edges = random_graph(9)
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    query = PersonalizedQuery(np.array([0]), None, 3, method, 1e-10)
-    with both(Options(target_error=1e-9), 2, FREE, batch) as (one, engine):
-        (settled,) = engine.personalized_many([replace(query, target="settled-top-k")])
-        (full,) = engine.personalized_many([query])
-        assert settled.settled == 3
-        assert settled.error_bound > 1e-10 >= full.error_bound
-        assert settled.vertices.tolist() == full.vertices.tolist()
-        assert_certified(one, query, settled)
-
-
-@pytest.mark.parametrize("copied", [1 << 30, 2], ids=["on the host", "on the device"])
-def test_answers_are_among_the_vertices_that_are_asked_for(copied: int) -> None:
-    backend = replace(FREE, sizes=Sizes(copied=copied))
-    vertices, edges = random_graph(4)
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    with both(Options(target_error=1e-9), 3, backend, batch) as (one, engine):
-        for among in ([3, 5, 3], list(range(0, vertices, 2))):
-            for k, method in zip((1, 3, vertices), ("pull", "push", "hybrid"), strict=True):
-                query = PersonalizedQuery(
-                    np.array([2, 7]), None, k, method, 1e-6, among=np.array(among)
-                )
-                (answer,) = engine.personalized_many([query])
-                assert answer.error_bound <= 1e-6
-                assert_certified(one, query, answer)
-
-
-def test_vertices_that_are_not_reached_follow_in_the_order_of_ids(backend: Backend) -> None:
-    batch = EdgeBatch.of([(0, 1), (2, 2)], vertices=7)
-    with both(Options(), 3, backend, batch) as (one, engine):
-        for seed in (1, 3):  # dangling; isolated
-            for method in METHODS:
-                answer = engine.personalized(np.array([seed]), k=7, method=method, zeros=True)
-                assert answer.vertices.tolist() == [seed, *(v for v in range(7) if v != seed)]
-                assert answer.ranks.tolist() == [1.0] + [0.0] * 6
-                assert answer.settled == 1
-        one.apply(EdgeBatch.of(remove=[0, 4]))
-        engine.apply(EdgeBatch.of(remove=[0, 4]))
-        for method in METHODS:
-            answer = engine.personalized(np.array([3]), k=9, method=method, zeros=True)
-            assert answer.vertices.tolist() == [3, 1, 2, 5, 6]
-            assert_certified(one, PersonalizedQuery(np.array([3]), k=9, zeros=True), answer)
-
-
-def test_queries_are_answered_on_the_graph_as_it_is_now() -> None:
-    generator = np.random.default_rng(2)
-    batch = random_edges(generator, 60, 300)
-    with both(Options(target_error=1e-8), 2, CPU, batch) as (one, engine):
-        for _ in range(3):
-            inserted, deleted = (
-                generator.integers(0, 80, (2, 20)),
-                generator.integers(0, 60, (2, 90)),
-            )
-            change = EdgeBatch(*inserted, *deleted)
-            for each in (one, engine):
-                each.apply(change)
-            query = PersonalizedQuery(generator.integers(0, 60, 2), k=100, target_error=1e-9)
-            (answer,) = engine.personalized_many([query])
-            assert_certified(one, query, answer)
-        assert engine.update().error_bound <= 1e-8
 
 
 def test_a_batch_between_two_steps_is_followed() -> None:
@@ -318,17 +209,6 @@ def test_a_slice_begins_with_one_exchange() -> None:
     workers.close()
 
 
-def test_queries_are_traced() -> None:
-    vertices, edges = random_graph(2)
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    with both(Options(), 2, FREE, batch) as (_, engine):
-        for method, kind in (("push", "push"), ("pull", "sweep")):
-            answer = engine.personalized(np.array([0]), method=method, trace=True)
-            assert answer.trace is not None
-            assert {step.kind for step in answer.trace.steps} == {kind}
-            assert answer.trace.steps[-1].error_bound == answer.error_bound
-
-
 def test_shards_agree_to_look_at_all_vertices() -> None:
     # so many are reached on one shard that all are looked at; on the other it is one
     backend = replace(FREE, sizes=Sizes(copied=3))
@@ -376,68 +256,3 @@ def test_pushes_go_on_where_exchanges_use_up_their_work() -> None:
     # of their edges alone, there were more left
     assert len(pushes) > 1
     assert all(push.edges < 2_000 for push in pushes)
-
-
-def test_tight_targets_are_met_on_larger_graphs() -> None:
-    sources, targets = rmat(11, 16, seed=1)
-    options = Options(target_error=1e-8)
-    with both(options, 2, CPU, EdgeBatch(sources, targets, vertices=1 << 11)) as (one, engine):
-        seed = int(np.bincount(sources).argmax())
-        for method in ("hybrid", "pull"):
-            query = PersonalizedQuery(np.array([seed]), None, 1 << 11, method, 1e-9)
-            (answer,) = engine.personalized_many([query])
-            assert answer.error_bound <= 1e-9
-            assert_certified(one, query, answer)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_queries_within_sets_are_those_of_the_subgraphs(kind: str, backend: Backend) -> None:
-    options, generator = KINDS[kind], np.random.default_rng(3)
-    one = engine_with(9, options, CPU)
-    # so few that shards have not as many blocks
-    backend = replace(backend, sizes=Sizes(gathered=16))
-    with sharded_engine(options, 2 + len(kind) % 2, backend) as engine:
-        engine.restore(one.capture(one.staging_buffer()).snapshot())
-        queries = []
-        for method in METHODS:
-            query = query_within(generator, one, some_vertices(generator, one))
-            queries.append(replace(query, method=method, target_error=1e-6))
-        sets = [query.within for query in queries]
-        queries += [replace(query_within(generator, one, some_vertices(generator, one)), k=3)]
-        queries += [replace(queries[0], seeds=queries[0].seeds[:1], weights=None)]
-        answers = engine.personalized_many(queries)
-        for query, answer in zip(queries, answers, strict=True):
-            assert answer.error_bound <= 1e-6
-            assert_right(one, query, answer)
-        running = engine.submit(queries[:1])
-        engine.step(running)
-        assert not running.done
-        seeds, assigned = queries[0].seeds, sets[0]
-        assert assigned is not None
-        edges = EdgeBatch(np.repeat(seeds[:1], len(assigned)), assigned.astype(np.int64))
-        times = np.full(len(assigned), 2e9) if options.half_life else None
-        for each in (one, engine):
-            each.apply(replace(edges, times=times))
-        while not running.done:
-            engine.step(running)
-        assert_right(one, queries[0], running.answers()[0])
-        engine.close(running)
-
-
-def test_what_cannot_be_asked_is_refused_by_name() -> None:
-    with sharded_engine(Options(), 2, CPU) as engine:
-        engine.apply(EdgeBatch.of([(0, 1), (1, 2)]))
-        engine.update()
-        seeds = np.array([0])
-        with pytest.raises(InvalidValue, match=r"queries\[1\].k: 0"):
-            engine.personalized_many([PersonalizedQuery(seeds), PersonalizedQuery(seeds, k=0)])
-        with pytest.raises(InvalidValue, match="method: 'pushopt'"):
-            engine.personalized(seeds, method="pushopt")
-        within = PersonalizedQuery(seeds, within=np.array([1]))
-        with pytest.raises(InvalidValue, match=r"queries\[1\].seeds: \[0\] .* in `within`"):
-            engine.personalized_many([PersonalizedQuery(seeds), within])
-        with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 3"):
-            engine.personalized(np.array([3]))
-        engine.apply(EdgeBatch.of(remove=[1]))
-        with pytest.raises(UnknownVertex, match=r"seeds\[0\]: 1"):
-            engine.personalized(np.array([1]))

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, Options, PersonalizedQuery, ShardedEngine
+from liverank_gpu import EdgeBatch, Engine, Options, ShardedEngine
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.sweeps import OrthominUpdate
 from liverank_gpu.pagerank import places
-from liverank_gpu.personalized.resolve import METHODS
 from liverank_gpu.sharded.vertices import OwnVertices
-from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.graphs import FAMILIES, assert_certified
 from tests.gpu.observed import counted
 from tests.gpu.planted_ties import (
-    COPIES,
     FOUND,
     PAIRS,
-    SEEDS,
     TWINS,
     VERTICES,
     asked_of_pairs,
-    exact_ranks,
-    in_right_order,
-    kinds,
     planted,
 )
 from tests.gpu.sharded.test_shards import sharded_engine
@@ -37,74 +29,6 @@ from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
 FREE = replace(CPU, costs=replace(CPU.costs, exchange=0.0))
-KINDS = [(False, True), (True, True), (False, False), (True, False)]
-
-
-@pytest.mark.parametrize("dangling", get_args(Dangling))
-@pytest.mark.parametrize(("weighted", "directed"), KINDS)
-@pytest.mark.parametrize(("shards", "order"), [(2, "given"), (3, "degree")])
-def test_the_places_of_ties_are_proven(
-    dangling: Dangling,
-    weighted: bool,
-    directed: bool,
-    shards: int,
-    order: VertexOrder,
-    backend: Backend,
-) -> None:
-    options = Options(dangling=dangling, weighted=weighted, directed=directed, vertex_order=order)
-    one, batch = Engine(options, CPU), planted(5, weighted, directed)
-    one.apply(batch)
-    restarts = np.full(VERTICES, 1 / np.longdouble(VERTICES))
-    exact = exact_ranks(one, restarts)
-    right = in_right_order(exact, kinds(one, restarts))
-    workers = ThreadWorkers(options, shards, backend)
-    with ShardedEngine(options, workers=workers) as engine:
-        engine.apply(batch)
-        for k in (right.index(TWINS[0]) + 2, VERTICES):
-            expected, result = (each.update(settle=k) for each in (one, engine))
-            assert (result.settled, result.converged) == (expected.settled, expected.converged)
-            ranks = engine.publish()
-            vertices, values = ranks.top(VERTICES)
-            assert vertices[: result.settled].tolist() == right[: result.settled]
-            assert np.abs(ranks.to_numpy() - exact).sum() <= result.error_bound + 1e-15
-            ids, highest = engine.top(VERTICES)
-            assert (ids.tolist(), highest.tolist()) == (vertices.tolist(), values.tolist())
-            theirs = one.publish().ties_of(vertices)
-            ours = ranks.ties_of(vertices)
-            # the rounding of a tie's mean is part of the bound
-            added = [
-                result.error_bound - each.internals.iterate.error_bound for each in workers.shards
-            ]
-            assert (min(added) > 0.0) == bool((ours >= 0).any())
-            assert ((ours[1:] == ours[:-1]) == (theirs[1:] == theirs[:-1])).all()
-            assert ((ours < 0) == (theirs < 0)).all()
-        engine.update()
-        assert (engine.publish().ties_of(vertices) == -1).all()
-
-
-@pytest.mark.parametrize("shards", [2, 3])
-def test_sets_are_proven_as_on_one_device(shards: int, backend: Backend) -> None:
-    options, batch = Options(target_error=1e-3), planted(5, False)
-    one = Engine(options, CPU)
-    one.apply(batch)
-    restarts = np.full(VERTICES, 1 / np.longdouble(VERTICES))
-    exact = exact_ranks(one, restarts)
-    right = in_right_order(exact, kinds(one, restarts))
-    with ShardedEngine(options, workers=ThreadWorkers(options, shards, backend)) as engine:
-        engine.apply(batch)
-        for k, is_proven in (
-            (right.index(TWINS[0]) + 1, True),
-            (right.index(COPIES[0]) + 1, False),
-            (right.index(COPIES[0]) + 2, True),
-        ):
-            expected, result = (
-                each.update(settle=k, target="settled-set") for each in (one, engine)
-            )
-            assert (result.settled_set, result.converged) == (is_proven, is_proven)
-            assert (expected.settled_set, expected.converged) == (is_proven, is_proven)
-            assert result.settled == expected.settled
-            if is_proven:
-                assert set(engine.publish().top(k)[0].tolist()) == set(right[:k])
 
 
 def test_an_interrupted_solve_leaves_no_ties() -> None:
@@ -185,34 +109,3 @@ def test_lists_that_take_the_fewest_entries_are_looked_for(
     backend = replace(backend, sizes=Sizes(compared=most))
     pairs = [[2 * number, 2 * number + 1] for number in range(classes)]
     assert_found(pairs, EdgeBatch.of(PAIRS), asked_of_pairs(others), 3, backend)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_ties_of_personalized_queries_are_proven(method: str) -> None:
-    options = Options(vertex_order="degree")
-    one, batch = Engine(options, CPU), planted(3, False)
-    one.apply(batch)
-    one.update()
-    with sharded_engine(options, 3, FREE) as engine:
-        engine.apply(batch)
-        engine.update()
-        for k in (2, VERTICES):
-            query = PersonalizedQuery(SEEDS, None, k, method, 1e-12)
-            expected, answer = (each.personalized_many([query])[0] for each in (one, engine))
-            assert answer.settled == expected.settled
-            assert (answer.groups, answer.ties) == (expected.groups, expected.ties)
-            assert answer.vertices[: answer.settled].tolist() == (
-                expected.vertices[: answer.settled].tolist()
-            )
-        assert answer.ties
-        right = answer.vertices.tolist()
-        for k, is_proven in (
-            (right.index(TWINS[0]) + 1, True),
-            (right.index(COPIES[0]) + 1, False),
-            (right.index(COPIES[0]) + 2, True),
-        ):
-            query = PersonalizedQuery(SEEDS, None, k, method, 1e-12, "settled-set")
-            (answer,) = engine.personalized_many([query])
-            assert answer.settled_set == is_proven
-            assert (answer.error_bound > 1e-12) == is_proven
-            assert not is_proven or set(answer.vertices.tolist()) == set(right[:k])

@@ -25,82 +25,12 @@ from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.operations.residual import Perturb
 from liverank_gpu.personalized.iterate import PersonalizedIterate, Seeds
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.types import Personalized
 from tests.gpu.doubles import TestDevice, looked_after
-from tests.gpu.personalized.certified import assert_certified, error_of, exact_ranks
+from tests.gpu.personalized.certified import assert_certified
 from tests.gpu.sharded.test_personalized import FREE, both, weighted_or_not
-from tests.gpu.sharded.test_shards import kind_of_graph
 from tests.gpu.sharded.threads import ThreadWorkers, failing, failing_sweep
 
 CPU = backend_named("cpu")
-
-
-def some_batch(generator: np.random.Generator, one: Engine, weighted: bool) -> EdgeBatch:
-    """Inserts, deletes and removes a few; never the vertices below 8."""
-    limit = one.id_limit
-    sources, targets = generator.integers(0, limit + 3, (2, int(generator.integers(1, 9))))
-    known, others = one.edge_list()
-    picked = generator.integers(0, len(known), int(generator.integers(0, 4)))
-    weights = generator.uniform(0.5, 4.0, len(sources)).astype(np.float32) if weighted else None
-    return EdgeBatch(
-        sources,
-        targets,
-        known[picked],
-        others[picked],
-        vertices=max(limit, int(sources.max()) + 1, int(targets.max()) + 1),
-        weights=weights,
-        remove=generator.integers(8, limit, int(generator.integers(0, 2))),
-    )
-
-
-def assert_follows(one: Engine, query: PersonalizedQuery, answer: Personalized) -> None:
-    """The answer has all places that there are, and is within its bound."""
-    assert query.target_error is not None
-    assert answer.error_bound <= query.target_error
-    exact = exact_ranks(one, query)
-    among = np.setdiff1d(np.arange(one.id_limit), one.free_ids())
-    if query.among is not None:
-        among = np.intersect1d(query.among, among)
-    assert error_of(query, answer, exact, among) <= answer.error_bound + 1e-11
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_watched_queries_follow_a_stream_as_on_one_device(seed: int) -> None:
-    options = kind_of_graph(seed)
-    _, batch = weighted_or_not(seed, options)
-    batch = replace(batch, vertices=max(12, batch.vertices))
-    generator = np.random.default_rng(seed)
-    with both(options, 2 + seed % 3, FREE if seed % 2 else CPU, batch) as (one, engine):
-        queries = {
-            "one": PersonalizedQuery(np.array([1]), k=6, target_error=1e-4),
-            "push": PersonalizedQuery(np.array([0, 5]), np.array([1.0, 3.0]), 400, "push", 1e-3),
-            "dense": PersonalizedQuery(np.array([2]), None, 400, "pull", 1e-6),
-            "loose": PersonalizedQuery(np.array([3]), None, 4, "hybrid", 0.3),
-            "among": PersonalizedQuery(
-                np.array([4]), None, 3, "hybrid", 1e-5, among=np.array([1, 6, 7, 3])
-            ),
-        }
-        for name, query in queries.items():
-            for each in (one, engine):
-                each.watch(name, query)
-        followed = 0
-        for step in range(8):
-            batch = some_batch(generator, one, options.weighted)
-            for each in (one, engine):
-                each.apply(batch)
-                if step % 3:
-                    each.update()
-                if step == 5:
-                    queries["among"] = replace(queries["among"], among=np.array([0, 2, 5]))
-                    each.restrict("among", np.array([5, 0, 2]))
-                each.refresh_watched()
-            for name, query in queries.items():
-                ours, theirs = engine.watched(name), one.watched(name)
-                assert_follows(one, query, ours)
-                proven = min(ours.settled, theirs.settled)
-                assert ours.vertices[:proven].tolist() == theirs.vertices[:proven].tolist()
-                followed += ours.iterations == 0
-        assert followed > 0
 
 
 def parts(count: int) -> EdgeBatch:
