@@ -180,21 +180,6 @@ def follow(lists: PagedLists, gone: set[tuple[Any, ...]], new: set[tuple[Any, ..
     assert operations.follow(lists, EdgeChanges(nobody, nobody, *columns))
 
 
-@pytest.mark.parametrize("vertices", [7, 40])
-def test_each_edge_of_a_page_comes_and_goes(vertices: int) -> None:
-    random = np.random.default_rng(15)
-    graph = DynamicGraph(paging(), "uniform", "given")
-    sources, targets = random.integers(0, vertices, (2, 4 * vertices))
-    graph.apply(EdgeBatch(sources, targets, vertices=vertices))
-    lists, edges = lists_of(graph), set(edges_of(graph))
-    pairs = [(u, v) for u in range(vertices) for v in range(7) if u != v]
-    for edge in pairs:
-        for _ in range(2):
-            before, edges = edges, edges ^ {edge}
-            follow(lists, before - edges, edges - before)
-            assert edges_in(lists) == sorted(edges)
-
-
 @pytest.mark.parametrize("most", [6, 70])
 def test_several_changes_of_a_page_are_made_at_once(most: int) -> None:
     random = np.random.default_rng(16)
@@ -216,19 +201,6 @@ def test_several_changes_of_a_page_are_made_at_once(most: int) -> None:
         crowded.append(int(lists.counts[PAGE_COUNTS["CROWDED"]]))
     # both kernels have had pages
     assert min(crowded) == 0 < max(crowded)
-
-
-def test_pages_lose_their_edges_and_gain_others() -> None:
-    graph = DynamicGraph(paging(), "uniform", "given")
-    graph.apply(skewed(np.random.default_rng(4), RANDOM_EDGES))
-    lists = lists_of(graph)
-    (_, *sources), (_, *targets) = (ids.tolist() for ids in graph.edge_list())
-    graph.apply(EdgeBatch(delete_sources=np.array(sources), delete_targets=np.array(targets)))
-    assert lists_of(graph) is lists
-    assert len(edges_in(lists)) == len(edges_of(graph)) == 1
-    graph.apply(skewed(np.random.default_rng(5), 500))
-    assert lists_of(graph) is lists
-    assert edges_in(lists) == edges_of(graph)
 
 
 def test_a_page_takes_more_changes_than_one_round_has() -> None:

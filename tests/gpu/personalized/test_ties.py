@@ -182,8 +182,11 @@ def test_what_is_compared(backend: Backend) -> None:
     lists = {
         0: many,
         1: many,
-        2: np.append(many, 9),
-        3: np.append(many, 9),
+        2: np.append(many, [8, 9]),
+        3: np.append(many, [8, 9]),
+        # the same, and a loop that returns another part
+        8: np.append(many[:3], 8),
+        9: np.append(many[:3], 9),
         4: many[:3],
         5: many[:3],
         6: many[:4],
@@ -193,10 +196,10 @@ def test_what_is_compared(backend: Backend) -> None:
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch(sources, targets))
     graph = engine.internals.graph
-    asked = np.array([0, 2, 3, 5, 6, 7])
+    asked = np.array([0, 2, 3, 5, 6, 7, 9])
     found = identical_in_lists(graph, asked)
     # by one of them, each class is found whole; 6 is alone, and 7 has no in-edges
-    assert sorted(each.tolist() for each in found.members) == [[0, 1], [4, 5]]
+    assert sorted(each.tolist() for each in found.members) == [[0, 1], [4, 5], [8, 9]]
     labels = found.labels(np.array([0, 1, 2, 3, 4, 5, 7]))
     assert labels[0] == labels[1] >= 0
     assert labels[4] == labels[5] >= 0
