@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import Change, EdgeBatch, Engine, Options, ShardedEngine, verify
+from liverank_gpu import Change, EdgeBatch, Engine, Options, ShardedEngine, Snapshot, verify
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
 from tests.gpu.sharded.threads import ThreadWorkers
@@ -230,6 +230,20 @@ def residual_error(engine: Engine) -> float:
     return float(max(errors) / values.sum())
 
 
+def snapshot_of(engine: Engine) -> Snapshot:
+    captured = engine.capture(engine.staging_buffer())
+    snapshot, pieces = captured.snapshot(), captured.pieces()
+    lists = {name: np.concatenate([piece() for piece in pieces[name]]) for name in pieces}
+    captured.release()
+    return Snapshot({**snapshot.arrays, **lists}, snapshot.numbers)
+
+
+def restored(engine: Engine, backend: Backend) -> Engine:
+    again = engine_on(engine.options, backend)
+    again.restore(snapshot_of(engine))
+    return again
+
+
 def igraph_ranks(
     pairs: Pairs,
     dangling: Dangling,
@@ -434,3 +448,17 @@ def random_batch(
         remove=remove,
         add=add,
     )
+
+
+def batch_for(
+    generator: np.random.Generator, model: Model, size: int, removes: bool = False
+) -> EdgeBatch:
+    """A random one, with weights where the model has some."""
+    if isinstance(model, WeightedModel):
+        return weighted_batch(generator, model, size, removes=removes)
+    return random_batch(generator, model, size, removes)
+
+
+def model_of(options: Options) -> Model:
+    """Of a graph without edges."""
+    return (WeightedModel if options.weighted else Model)(options.dangling, options.directed)

@@ -14,18 +14,12 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import Model, assert_certified, random_batch
+from tests.gpu.graphs import Model, assert_certified, random_batch, restored
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 KINDS = [(True, False), (True, True), (False, True)]
 """Directed or not, and whether batches remove vertices."""
-
-
-def restored(engine: Engine, backend: Backend) -> Engine:
-    again = Engine(engine.options, backend)
-    again.restore(engine.capture(engine.staging_buffer()).snapshot())
-    return again
 
 
 def assert_ranked(engine: Engine, model: Model) -> None:

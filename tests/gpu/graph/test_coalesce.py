@@ -12,22 +12,25 @@ import pytest
 
 from liverank_gpu import Change, EdgeBatch, Engine, Options, OutOfMemory, PersonalizedQuery
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.types import Dangling
+from liverank_gpu.types import Dangling, OnConflict
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import Model
+from tests.gpu.graphs import model_of, some_weights
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_parts_report_what_they_would_one_by_one(
-    backend: Backend, dangling: Dangling, directed: bool
+    backend: Backend, dangling: Dangling, directed: bool, weighted: bool
 ) -> None:
     generator = np.random.default_rng(11)
-    options = Options(dangling=dangling, vertex_order="degree", directed=directed)
-    engine, model = Engine(options, backend), Model(dangling, directed)
+    options = Options(
+        dangling=dangling, vertex_order="degree", directed=directed, weighted=weighted
+    )
+    engine, model = Engine(options, backend), model_of(options)
     first = EdgeBatch.of(insert=[(v, 5) for v in range(6)])
     engine.apply(first)
     model.apply(first)
@@ -43,11 +46,15 @@ def test_parts_report_what_they_would_one_by_one(
         deletes = generator.integers(-1, known + 6, (int(sizes[:, 1].sum()), 2))
         if model.edges and len(deletes):
             deletes[0] = sorted(model.edges)[int(generator.integers(0, len(model.edges)))]
-        batch = EdgeBatch(inserts[:, 0], inserts[:, 1], deletes[:, 0], deletes[:, 1])
+        weights = some_weights(generator, len(inserts)) if weighted else None
+        adds: OnConflict = "add" if weighted and step % 2 else "replace"
+        if weighted and len(inserts) and model.edges and step % 3 == 0:  # one that is there
+            inserts[0] = sorted(model.edges)[int(generator.integers(0, len(model.edges)))]
+        batch = EdgeBatch(*inserts.T, *deletes.T, weights=weights, on_conflict=adds)
         parts = [(int(insertions), int(deletions)) for insertions, deletions in sizes]
         edges = model.pairs(*np.concatenate([inserts, deletes]).T)
         changes = engine.apply_coalesced(batch, parts)
-        if len(set(edges)) < len(edges):
+        if len(set(edges)) < len(edges) or not model.edges:
             assert changes is None
             assert (engine.id_limit, engine.edges) == (model.vertices, len(model.edges))
             continue
@@ -56,18 +63,18 @@ def test_parts_report_what_they_would_one_by_one(
         expected = []
         inserted = deleted = 0
         for insertions, deletions in parts:
-            expected.append(
-                model.apply(
-                    EdgeBatch(
-                        *inserts[inserted : inserted + insertions].T,
-                        *deletes[deleted : deleted + deletions].T,
-                    )
-                )
+            own = slice(inserted, inserted + insertions)
+            part = EdgeBatch(
+                *inserts[own].T,
+                *deletes[deleted : deleted + deletions].T,
+                weights=None if weights is None else weights[own],
+                on_conflict=adds,
             )
+            expected.append(model.apply(part))
             inserted, deleted = inserted + insertions, deleted + deletions
         assert [replace(change, seconds=0.0) for change in changes] == expected
         check_invariants(engine.internals.graph, model)
-    assert coalesced > 20
+    assert coalesced > (10 if weighted else 20)
 
 
 def test_the_first_edges_of_a_graph_are_not_coalesced(backend: Backend) -> None:

@@ -20,12 +20,7 @@ from tests.gpu.graph.decaying import (
     decaying_batch,
     stored_weights,
 )
-
-
-def _restored(engine: Engine, backend: Backend) -> Engine:
-    again = Engine(engine.options, backend)
-    again.restore(engine.capture(engine.staging_buffer()).snapshot())
-    return again
+from tests.gpu.graphs import restored
 
 
 def _age(
@@ -112,7 +107,7 @@ def test_a_stream_of_decaying_edges_and_restarts_keeps_its_certificate(
                 assert np.isclose(np.log2(ratio), level - rank[best], rtol=0, atol=1e-4)
         assert_certified(engine)
         if step % 20 == 9:
-            again = _restored(engine, backend)
+            again = restored(engine, backend)
             assert np.array_equal(again.publish().to_numpy(), engine.publish().to_numpy())
             following = decaying_batch(generator, now + 20 * DAY, 6)
             _age(levels, following, directed, newest)

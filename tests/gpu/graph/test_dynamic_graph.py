@@ -19,7 +19,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.graph import SentBatch, Slots, UpdateBatch, Updated
 from liverank_gpu.types import Change, Dangling, VertexOrder
 from tests.gpu.doubles import instead, loading
-from tests.gpu.graph.model import COUNTS, apply
+from tests.gpu.graph.model import apply
 from tests.gpu.graphs import Model, WeightedModel, is_emulated, random_batch, weighted_batch
 from tests.gpu.invariants import check_invariants
 from tests.gpu.observed import observable, observed
@@ -61,10 +61,12 @@ def _any_batch(
     return random_batch(generator, model, int(generator.integers(2, most)), removes)
 
 
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, directed: bool, backend: Backend, long: bool
+    dangling: Dangling, directed: bool, weighted: bool, backend: Backend, long: bool
 ) -> None:
     examples = 100 if long else 6
 
@@ -73,10 +75,13 @@ def test_any_stream_of_batches_leaves_the_graph_that_a_set_of_edges_does(
     def stream(seed: int, large: bool, removes: bool) -> None:
         generator = np.random.default_rng(seed)
         order = get_args(VertexOrder)[seed % 3]
-        graph = DynamicGraph(backend, dangling, order, directed=directed)
-        model = Model(dangling, directed)
+        graph = DynamicGraph(backend, dangling, order, weighted, directed)
+        model = (WeightedModel if weighted else Model)(dangling, directed)
         for _ in range(8 if is_emulated(backend) else 25):
-            apply(graph, model, _any_batch(generator, model, removes, LARGE if large else 60))
+            batch = _any_batch(generator, model, removes, LARGE if large else 60)
+            if isinstance(model, WeightedModel):
+                batch = weighted_batch(generator, model, len(batch.insert_sources), batch)
+            apply(graph, model, batch)
             check_invariants(graph, model)
             if generator.random() < 0.3:
                 assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
@@ -109,25 +114,33 @@ def test_a_load_sorts_a_range_of_rows_at_a_time(
         assert lengths[:10].min() > 10 * lengths[10:].mean()
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_a_hub_grows_shrinks_and_moves(dangling: Dangling, backend: Backend) -> None:
-    graph, model = DynamicGraph(backend, dangling), Model(dangling)
+def test_a_hub_grows_shrinks_and_moves(
+    dangling: Dangling, weighted: bool, backend: Backend
+) -> None:
+    graph = DynamicGraph(backend, dangling, weighted=weighted)
+    model = (WeightedModel if weighted else Model)(dangling)
     generator = np.random.default_rng(3)
     tips = np.arange(3_000)
     hub = np.full(3_000, 7)
-    apply(graph, model, EdgeBatch.of(insert=[(7, 8)]))
+
+    def check(batch: EdgeBatch) -> None:
+        if isinstance(model, WeightedModel):
+            batch = weighted_batch(generator, model, 2_000, batch)
+        apply(graph, model, batch)
+        check_invariants(graph, model)
+
+    check(EdgeBatch.of(insert=[(7, 8), (7, 7)]))
     # more operations than one block sorts, and several tiles of every prefix sum
-    apply(graph, model, EdgeBatch(np.append(hub, tips), np.append(tips, hub)))
-    check_invariants(graph, model)
+    check(EdgeBatch(np.append(hub, tips), np.append(tips, hub)))
     assert graph.outgoing.longest >= 2_999
     for share in (0.001, 0.5, 0.9, 1.0):
         gone = tips[generator.random(3_000) < share]
         new = generator.integers(0, 5_000, (2, 200))
         at = np.full(len(gone), 7)
-        apply(graph, model, EdgeBatch(new[0], new[1], np.append(at, gone), np.append(gone, at)))
-        check_invariants(graph, model)
-    apply(graph, model, EdgeBatch(hub, tips))
-    check_invariants(graph, model)
+        check(EdgeBatch(new[0], new[1], np.append(at, gone), np.append(gone, at)))
+    check(EdgeBatch(hub, tips))
 
 
 def test_a_batch_applied_again_changes_nothing(backend: Backend) -> None:
@@ -320,8 +333,7 @@ def test_columns_may_lie_on_the_device(backend: Backend) -> None:
         )
         on_device = EdgeBatch(new_sources, new_targets, gone_sources, gone_targets, batch.vertices)
         expected, applied = model.apply(batch), graph.apply(on_device)
-        for count in COUNTS:
-            assert getattr(applied.counts, count) == getattr(expected, count), count
+        assert replace(applied.counts, seconds=0.0) == expected
         check_invariants(graph, model)
 
 

@@ -15,33 +15,34 @@ from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import apply
-from tests.gpu.graphs import Model, assert_certified, random_batch
+from tests.gpu.graphs import Model, WeightedModel, assert_certified, batch_for, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("order", ["given", "degree"])
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_rebuild_leaves_the_graph_that_a_set_of_edges_does(
-    dangling: Dangling, order: VertexOrder, directed: bool, backend: Backend
+    dangling: Dangling, order: VertexOrder, directed: bool, weighted: bool, backend: Backend
 ) -> None:
     backend = replace(backend, sizes=Sizes(entries=37))
-    for seed in range(6):
+    for seed in range(3):
         generator = np.random.default_rng(seed)
-        graph = DynamicGraph(backend, dangling, order, directed=directed)
-        model = Model(dangling, directed)
+        graph = DynamicGraph(backend, dangling, order, weighted, directed)
+        model = (WeightedModel if weighted else Model)(dangling, directed)
         rebuilt = 0
         for step in range(12):
             size, removes = 100 if step % 4 == 0 else 20, step % 3 == 2
-            batch = random_batch(generator, model, size, removes)
+            batch = batch_for(generator, model, size, removes)
             update = apply(graph, model, batch, rebuilds=True)
             check_invariants(graph, model)
             rebuilt += update.rebuilt
         assert rebuilt > 4
         # and goes on in place
-        assert not apply(graph, model, random_batch(generator, model, 6)).rebuilt
+        assert not apply(graph, model, batch_for(generator, model, 6)).rebuilt
         check_invariants(graph, model)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -12,86 +11,12 @@ from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.columns import LARGEST_WEIGHT, LEAST_WEIGHT
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.types import Dangling, OnConflict
-from tests.gpu.graphs import WeightedModel, some_weights, weighted_batch
+from liverank_gpu.types import Dangling
+from tests.gpu.graph.model import apply
+from tests.gpu.graphs import WeightedModel
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-KINDS = [(True, False), (True, True), (False, True)]
-"""Directed or not, and whether batches remove vertices."""
-
-
-def _apply(
-    graph: DynamicGraph, model: WeightedModel, batch: EdgeBatch, rebuilds: bool = False
-) -> None:
-    """Applies to both; the receipt and the changes must be the model's."""
-    before = dict(model.weights)
-    expected, update = model.apply(batch), graph.apply(batch, rebuilds)
-    assert update.counts == expected
-    changes = update.changes
-    if changes is None:
-        return
-    host = graph.backend.device.to_host
-    for was, now, found in (
-        (before, model.weights, (*changes[2:4], changes.removed_weights)),
-        (model.weights, before, (*changes[4:6], changes.added_weights)),
-    ):
-        sources, targets, weights = (host(column).tolist() for column in found)
-        changed = {edge: weight for edge, weight in was.items() if now.get(edge) != weight}
-        if not graph.directed:
-            changed |= {(target, source): weight for (source, target), weight in changed.items()}
-        assert dict(zip(zip(sources, targets, strict=True), weights, strict=True)) == changed
-
-
-@pytest.mark.any_thread_order
-@pytest.mark.parametrize("most", [60, 2_000])
-@pytest.mark.parametrize(("directed", "removes"), KINDS)
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_any_stream_of_batches_leaves_the_weights_that_a_dictionary_has(
-    dangling: Dangling, directed: bool, removes: bool, backend: Backend, most: int
-) -> None:
-    generator = np.random.default_rng(5)
-    for _ in range(4 if backend.name == "cpu" else 2):
-        graph = DynamicGraph(backend, dangling, weighted=True, directed=directed)
-        model = WeightedModel(dangling, directed)
-        for _ in range(15):
-            size = int(generator.choice([2, 12, most]))
-            batch = weighted_batch(generator, model, size, removes=removes)
-            _apply(graph, model, batch)
-            check_invariants(graph, model)
-
-
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_a_rebuilt_graph_has_the_same_weights(
-    dangling: Dangling, directed: bool, backend: Backend
-) -> None:
-    generator = np.random.default_rng(6)
-    graph = DynamicGraph(backend, dangling, "degree", True, directed)
-    model = WeightedModel(dangling, directed)
-    for size in (5, 300, 300, 40, 1500):
-        batch = weighted_batch(generator, model, size, removes=size == 40)
-        _apply(graph, model, batch, rebuilds=True)
-        check_invariants(graph, model)
-
-
-@pytest.mark.parametrize("on_conflict", get_args(OnConflict))
-def test_a_hub_is_reweighted_grows_and_shrinks(on_conflict: OnConflict, backend: Backend) -> None:
-    graph, model = DynamicGraph(backend, "uniform", weighted=True), WeightedModel("uniform")
-    generator, count = np.random.default_rng(3), 3_000
-    tips, hub = np.arange(count), np.full(count, 7)
-    _apply(graph, model, EdgeBatch.of(insert=[(7, 8, 2.5), (7, 7, 0.5)]))
-    both = EdgeBatch(np.append(hub, tips), np.append(tips, hub), on_conflict=on_conflict)
-    for step in range(3):
-        weights = some_weights(generator, 2 * count)
-        batch = replace(both, weights=weights)
-        if step == 2:
-            batch = replace(batch, delete_sources=hub[:2000], delete_targets=tips[:2000])
-        _apply(graph, model, batch)
-        check_invariants(graph, model)
-    gone = tips[generator.random(count) < 0.9]
-    _apply(graph, model, EdgeBatch(delete_sources=hub[: len(gone)], delete_targets=gone))
-    check_invariants(graph, model)
 
 
 def test_edges_without_weights_weigh_one(backend: Backend) -> None:
@@ -100,16 +25,16 @@ def test_edges_without_weights_weigh_one(backend: Backend) -> None:
         EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 2)]),
         EdgeBatch.of(insert=[(0, 1), (0, 1), (2, 2), (3, 0)], on_conflict="add"),
     ):
-        _apply(graph, model, batch)
+        apply(graph, model, batch)
         check_invariants(graph, model)
     assert model.weights == {(0, 1): 3.0, (1, 2): 1.0, (2, 2): 2.0, (3, 0): 1.0}
 
 
 def test_a_strength_stays_above_a_loop_that_swallows_the_other_weights(backend: Backend) -> None:
     graph, model = DynamicGraph(backend, "uniform", weighted=True), WeightedModel("uniform")
-    _apply(graph, model, EdgeBatch.of(insert=[(0, 0, 1e30), (0, 1, 1e-30), (1, 1, 3.0)]))
+    apply(graph, model, EdgeBatch.of(insert=[(0, 0, 1e30), (0, 1, 1e-30), (1, 1, 3.0)]))
     check_invariants(graph, model)
-    _apply(graph, model, EdgeBatch.of(insert=[(1, 1, 1e30), (1, 0, 1e-30)]))
+    apply(graph, model, EdgeBatch.of(insert=[(1, 1, 1e30), (1, 0, 1e-30)]))
     check_invariants(graph, model)
 
 
@@ -186,34 +111,3 @@ def test_columns_of_weights_are_checked() -> None:
     limits = EdgeBatch(edges, edges, weights=np.array([LEAST_WEIGHT, LARGEST_WEIGHT])).weights
     assert limits is not None
     assert limits.dtype == np.float32
-
-
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_parts_of_a_coalesced_batch_report_what_they_would_one_by_one(
-    dangling: Dangling, backend: Backend
-) -> None:
-    generator = np.random.default_rng(11)
-    engine = Engine(Options(dangling=dangling, weighted=True), backend)
-    model = WeightedModel(dangling)
-    for batch in (EdgeBatch.of(insert=[(v, v + 1, 2.0) for v in range(20)]),):
-        engine.apply(batch)
-        model.apply(batch)
-    reweighted = 0
-    for step in range(20):
-        edges = np.unique(generator.integers(0, 24, (9, 2)), axis=0)
-        generator.shuffle(edges)
-        weights = some_weights(generator, 6)
-        add: OnConflict = "add" if step % 2 else "replace"
-        (sources, targets), (gone, lost) = edges[:6].T, edges[6:].T
-        whole = EdgeBatch(sources, targets, gone, lost, 0, weights, add)
-        changes = engine.apply_coalesced(whole, [(2, 0), (4, len(gone))])
-        assert changes is not None
-        none = gone[:0]
-        expected = [
-            model.apply(EdgeBatch(sources[:2], targets[:2], none, none, 0, weights[:2], add)),
-            model.apply(EdgeBatch(sources[2:], targets[2:], gone, lost, 0, weights[2:], add)),
-        ]
-        assert [replace(change, seconds=0.0) for change in changes] == expected
-        reweighted += sum(change.reweighted for change in changes)
-        check_invariants(engine.internals.graph, model)
-    assert reweighted > 5

@@ -35,6 +35,7 @@ from tests.gpu.graphs import (
     exact_ranks,
     random_batch,
     random_graph,
+    restored,
     weighted_batch,
 )
 from tests.gpu.observed import counted
@@ -185,8 +186,7 @@ def test_all_vertices_can_be_removed(backend: Backend) -> None:
         assert engine.update(strategy).error_bound == 0.0
     ranks = engine.publish()
     assert (ranks.count, ranks.top(3)[0].tolist(), ranks.to_numpy().tolist()) == (0, [], [0.0] * 3)
-    again = Engine(engine.options, backend)
-    again.restore(engine.capture(engine.staging_buffer()).snapshot())
+    again = restored(engine, backend)
     for each in (engine, again):
         change = each.apply(EdgeBatch.of(insert=[(1, 3)], add=[0]))
         assert (change.new_vertices, each.vertices) == (3, 3)

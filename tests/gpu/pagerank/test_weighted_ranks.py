@@ -20,6 +20,7 @@ from tests.gpu.graphs import (
     networkx_ranks,
     random_graph,
     residual_error,
+    restored,
     weighted_batch,
 )
 from tests.gpu.invariants import check_invariants
@@ -51,9 +52,7 @@ def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
         if step in (steps // 3, 2 * steps // 3):
             strengths = engine.internals.graph.degree.tolist()
             before = engine.publish()
-            again = Engine(options, backend)
-            again.restore(engine.capture(engine.staging_buffer()).snapshot())
-            engine = again
+            engine = restored(engine, backend)
             assert engine.internals.graph.degree.tolist() == strengths
             assert np.array_equal(engine.publish().to_numpy(), before.to_numpy())
             check_invariants(engine.internals.graph, model)

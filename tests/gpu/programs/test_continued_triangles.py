@@ -9,7 +9,7 @@ import pytest
 from liverank_gpu import Answer, EdgeBatch, Engine, Options
 from liverank_gpu.operations.analysis import CountTriangles, LowerBounds
 from liverank_gpu.operations.backend import Backend
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import batch_for, model_of
 from tests.gpu.observed import counted
 from tests.gpu.programs import oracle
 
@@ -69,7 +69,7 @@ def test_triangles_continue_after_insertions_and_deletions(
 ) -> None:
     generator = np.random.default_rng(seed)
     engine = Engine(options, backend)
-    model = (WeightedModel if options.weighted else Model)("uniform", options.directed)
+    model = model_of(options)
     count = int(generator.integers(60, 250))
     sources, targets = (40 * generator.random((2, count)) ** (1 + seed % 3)).astype(np.int64)
     batch = EdgeBatch(sources, targets, vertices=40)
@@ -80,10 +80,7 @@ def test_triangles_continue_after_insertions_and_deletions(
     for step in range(8):
         for _ in range(1 + step % 2):
             size, removes = int(generator.integers(1, 16)), step % 3 == 2
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, size, removes=removes)
-            else:
-                batch = random_batch(generator, model, size, removes)
+            batch = batch_for(generator, model, size, removes)
             model.apply(batch)
             engine.apply(batch)
         answers = {name: engine.run(name, after=answers[name]) for name in PROGRAMS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -12,7 +13,7 @@ from liverank_gpu import PROGRAMS, Answer, EdgeBatch, Engine, Options
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.programs import Mode
 from liverank_gpu.programs.algorithms import COMPONENTS, DISTANCES, LEVELS, NO_VERTEX, UNREACHED
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import batch_for, model_of
 from tests.gpu.programs import oracle
 
 EPSILON = 0.1
@@ -53,23 +54,16 @@ def test_programs_agree_with_networkx_after_every_batch(
     backend: Backend, directed: bool, weighted: bool
 ) -> None:
     generator = np.random.default_rng(10 * directed + weighted)
-    engine = Engine(
-        Options(directed=directed, weighted=weighted, vertex_order="degree", target_error=1e-7),
-        backend,
-    )
-    kind = WeightedModel if weighted else Model
-    model = kind("uniform", directed)
+    options = Options(directed=directed, weighted=weighted, vertex_order="degree")
+    engine = Engine(replace(options, target_error=1e-7), backend)
+    model = model_of(options)
     sources, targets = (60 * generator.random((2, 150)) ** 2).astype(np.int64)
     batch = EdgeBatch(sources, targets, vertices=60)
     model.apply(batch)
     engine.apply(batch)
     _check(engine)
     for removes in (False, True):
-        if weighted:
-            assert isinstance(model, WeightedModel)
-            batch = weighted_batch(generator, model, 30, removes=removes)
-        else:
-            batch = random_batch(generator, model, 30, removes)
+        batch = batch_for(generator, model, 30, removes)
         model.apply(batch)
         engine.apply(batch)
         assert engine.edges == len(model.edges)

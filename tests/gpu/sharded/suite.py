@@ -234,6 +234,11 @@ class _Captured:
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
+    def pieces(self) -> dict[str, Any]:
+        return {}
+
+    def release(self) -> None: ...
+
 
 class _Programs:
     """Those of an engine; what they refuse in shards is a refusal."""

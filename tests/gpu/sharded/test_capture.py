@@ -22,7 +22,13 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import ALIGNMENT
 from liverank_gpu.sharded.columns import ListLayout
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import (
+    Model,
+    WeightedModel,
+    batch_for,
+    model_of,
+    snapshot_of,
+)
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -50,17 +56,9 @@ def sharded_engine(options: Options, shards: int, backend: Backend) -> ShardedEn
     return ShardedEngine(options, workers=workers_of(options, shards, backend))
 
 
-def model_of(options: Options) -> Model:
-    kind = WeightedModel if options.weighted else Model
-    return kind(options.dangling, options.directed)
-
-
 def change(engine: Engine, model: Model, generator: np.random.Generator, size: int) -> None:
     """Applies a batch that may remove vertices, and that brings some back."""
-    if isinstance(model, WeightedModel):
-        batch = weighted_batch(generator, model, size, removes=True)
-    else:
-        batch = random_batch(generator, model, size, removes=True)
+    batch = batch_for(generator, model, size, True)
     engine.apply(batch)
     model.apply(batch)
 
@@ -79,14 +77,6 @@ def grown(engine: Engine, seed: int) -> Model:
     engine.update()
     assert model.free >= {1, 4, limit}
     return model
-
-
-def snapshot_of(engine: Engine) -> Snapshot:
-    captured = engine.capture(engine.staging_buffer())
-    snapshot, pieces = captured.snapshot(), captured.pieces()
-    lists = {name: np.concatenate([piece() for piece in pieces[name]]) for name in pieces}
-    captured.release()
-    return Snapshot({**snapshot.arrays, **lists}, snapshot.numbers)
 
 
 def edges_with_weights(engine: Engine) -> dict[tuple[int, int], float]:

@@ -23,8 +23,12 @@ from liverank_gpu.sharded.cluster import local_workers
 from liverank_gpu.sharded.dask_shard import Parts
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from liverank_gpu.sharded.member import Member
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
-from tests.gpu.sharded.test_capture import snapshot_of
+from tests.gpu.graphs import (
+    Model,
+    batch_for,
+    model_of,
+    snapshot_of,
+)
 from tests.gpu.sharded.test_shards import assert_ranks
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -87,14 +91,10 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
     workers: DaskWorkers, options: Options
 ) -> None:
     generator = np.random.default_rng(3)
-    kind = WeightedModel if options.weighted else Model
-    model = kind(options.dangling, options.directed)
+    model = model_of(options)
     engine = another(workers, options)
     for strategy in ("auto", "residual"):
-        if isinstance(model, WeightedModel):
-            batch = weighted_batch(generator, model, 150)
-        else:
-            batch = random_batch(generator, model, 150)
+        batch = batch_for(generator, model, 150)
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         assert_ranks(engine, model, engine.update(strategy).error_bound)
 

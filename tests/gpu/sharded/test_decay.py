@@ -12,7 +12,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.graph.decay import HIGHEST
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.graph.decaying import DAY, NOW, assert_certified, decaying_batch
-from tests.gpu.sharded.test_capture import snapshot_of
+from tests.gpu.graphs import snapshot_of
 from tests.gpu.sharded.test_shards import sharded_engine
 
 CPU = backend_named("cpu")

@@ -18,7 +18,7 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Sizes
 from tests.cuda_emulator.emulated import MEMORY, counting_backend
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import Model, WeightedModel, batch_for
 from tests.gpu.sharded.test_shards import assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -116,10 +116,7 @@ def refused_batches(
         engine.apply(first)
         engine.update()
         for size, step in steps.items():
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, size, removes=size == 900)
-            else:
-                batch = random_batch(generator, model, size, removes=size == 900)
+            batch = batch_for(generator, model, size, size == 900)
             before = (engine.vertices, engine.edges)
             for spare in count(0, step):
                 for rank in short:

@@ -28,7 +28,7 @@ from liverank_gpu.sharded.communicator import NcclCommunicator, SingleCommunicat
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.sharded.operations import DividedRows
 from tests.gpu.graph.test_pages import ALWAYS, paging, skewed
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import Model, WeightedModel, batch_for
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded import emulated_nccl
 from tests.gpu.sharded.test_shards import assert_ranks
@@ -105,10 +105,7 @@ def run_stream(backend: Backend, shards: int, weighted: bool) -> Sent:
     workers, sent = workers_beside(options, shards, backend)
     with ShardedEngine(options, workers=workers) as engine:
         for vertices in (2_400, 2_400, 2_400, 2_500):  # the last one adds rows
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, 400)
-            else:
-                batch = random_batch(generator, model, 400)
+            batch = batch_for(generator, model, 400)
             batch = replace(batch, vertices=vertices)
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             for strategy in ("static", "auto"):

@@ -34,7 +34,7 @@ from liverank_gpu.sharded.cluster import local_workers, visible_devices
 from liverank_gpu.sharded.communicator import NcclCommunicator
 from liverank_gpu.sharded.dask_shard import PARTS, Parts
 from liverank_gpu.sharded.dask_workers import DaskWorkers
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import batch_for, model_of
 from tests.gpu.sharded.test_programs import BUILT_IN, OPTIONS, OWN, assert_same, edges
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph
 
@@ -101,15 +101,11 @@ def test_streams_give_the_ranks_and_counts_of_the_model(
     another: Callable[..., ShardedEngine], seed: int, *, removes: bool
 ) -> None:
     generator, options = np.random.default_rng(seed), kind_of_graph(seed)
-    kind = WeightedModel if options.weighted else Model
-    model = kind(options.dangling, options.directed)
+    model = model_of(options)
     engine = another(options)
     for _ in range(3):
         size = int(generator.choice([2, 20, 120]))
-        if isinstance(model, WeightedModel):
-            batch = weighted_batch(generator, model, size, removes=removes)
-        else:
-            batch = random_batch(generator, model, size, removes=removes)
+        batch = batch_for(generator, model, size, removes)
         assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
         strategy = str(generator.choice(STRATEGIES))
         assert_ranks(engine, model, engine.update(strategy).error_bound)

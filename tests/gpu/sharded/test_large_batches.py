@@ -17,7 +17,13 @@ from liverank_gpu.operations.graph import SortedKeys
 from liverank_gpu.sharded.loading import load_bytes
 from tests.gpu.doubles import instead
 from tests.gpu.graph.decaying import DAY, NOW, decaying_batch
-from tests.gpu.graphs import Model, WeightedModel, random_batch, some_weights, weighted_batch
+from tests.gpu.graphs import (
+    Model,
+    WeightedModel,
+    batch_for,
+    model_of,
+    some_weights,
+)
 from tests.gpu.sharded.test_decay import apply_to_both, assert_ranked
 from tests.gpu.sharded.test_loading import own_sizes, scarce, short_at, short_memory
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
@@ -42,20 +48,10 @@ def loaded_by(workers: ThreadWorkers, *expected: int) -> Iterator[None]:
     assert np.flatnonzero(new).tolist() == [*expected]
 
 
-def batch_for(generator: np.random.Generator, model: Model, size: int, removes: bool) -> EdgeBatch:
-    if isinstance(model, WeightedModel):
-        return weighted_batch(generator, model, size, removes=removes)
-    return random_batch(generator, model, size, removes)
-
-
 def random_edges(generator: np.random.Generator, options: Options) -> EdgeBatch:
     sources, targets = (70 * generator.random((2, 160)) ** 2).astype(np.int64)
     weights = some_weights(generator, 160) if options.weighted else None
     return EdgeBatch(sources, targets, vertices=70, weights=weights)
-
-
-def model_of(options: Options) -> Model:
-    return (WeightedModel if options.weighted else Model)(options.dangling, options.directed)
 
 
 def assert_edges(engine: ShardedEngine, model: Model) -> None:

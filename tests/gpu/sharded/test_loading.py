@@ -23,7 +23,7 @@ from liverank_gpu.sharded.loading import buckets_of, first_position, load_bytes
 from liverank_gpu.types import VertexOrder
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import instead, looked_after
-from tests.gpu.graphs import Model, WeightedModel, weighted_batch
+from tests.gpu.graphs import Model, WeightedModel, model_of, weighted_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -106,7 +106,7 @@ def first_batch(options: Options, seed: int) -> tuple[EdgeBatch, Model]:
         weights=weights,
         on_conflict="add" if options.weighted and seed % 4 == 1 else "replace",
     )
-    model = (WeightedModel if options.weighted else Model)(options.dangling, options.directed)
+    model = model_of(options)
     return batch, model
 
 

@@ -25,7 +25,11 @@ from liverank_gpu import (
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import Model, WeightedModel, is_slow, random_batch, weighted_batch
+from tests.gpu.graphs import (
+    batch_for,
+    is_slow,
+    model_of,
+)
 from tests.gpu.programs import oracle
 from tests.gpu.programs.test_edges_and_aggregates import DELTAS, HEAVY_COMPONENTS, HISTORY, SPREAD
 from tests.gpu.programs.test_records import MANY, RANKED
@@ -110,19 +114,14 @@ def test_programs_find_in_shards_what_they_find_on_one_device(
     backend: Backend, shards: int, options: Options
 ) -> None:
     generator = np.random.default_rng(shards)
-    kind = WeightedModel if options.weighted else Model
-    model = kind("uniform", options.directed)
+    model = model_of(options)
     one, several = Engine(options, backend), sharded_engine(options, shards, backend)
     # each has to be compiled for the emulator, which takes long
     programs = [*BUILT_IN, *(([DELTAS, FOUR] if shards == 3 else []) if is_slow(backend) else OWN)]
     for step in range(2 if is_slow(backend) else 3):
         batch = edges(generator, 70, 40)
         if step:
-            batch = (
-                weighted_batch(generator, model, 60, removes=step != 2)
-                if isinstance(model, WeightedModel)
-                else random_batch(generator, model, 60, step != 2)
-            )
+            batch = batch_for(generator, model, 60, step != 2)
         model.apply(batch)
         ids = np.setdiff1d(np.arange(model.vertices), sorted(model.free))
         for engine in (one, several):

@@ -18,7 +18,7 @@ from liverank_gpu.pagerank.strategies import TABLE, forms_of
 from liverank_gpu.sharded.communicator import SingleCommunicator
 from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Result, TraceStep
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import Model, batch_for, model_of, random_batch
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
@@ -45,14 +45,10 @@ def test_the_published_form_makes_the_steps_of_one_device(
 ) -> None:
     generator = np.random.default_rng(seed)
     options = replace(kind_of_graph(seed), tolerance=1e-9, form="published")
-    kind = WeightedModel if options.weighted else Model
-    model, one = kind(options.dangling, options.directed), Engine(options, CPU)
+    model, one = model_of(options), Engine(options, CPU)
     with sharded_engine(options, 2 + seed % 2, backend) as engine:
         for size in (200, 3, 1, 12):
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, size)
-            else:
-                batch = random_batch(generator, model, size)
+            batch = batch_for(generator, model, size)
             model.apply(batch)
             for each in (one, engine):
                 each.apply(batch)

@@ -24,7 +24,7 @@ from liverank_gpu.operations.residual import (
 )
 from liverank_gpu.sharded.member import Member
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import Model, WeightedModel, random_batch, weighted_batch
+from tests.gpu.graphs import Model, WeightedModel, batch_for, model_of
 from tests.gpu.sharded.test_shards import TARGET, assert_ranks
 from tests.gpu.sharded.threads import ThreadWorkers, failing, pushing
 
@@ -69,15 +69,11 @@ def test_a_batch_perturbs_what_would_be_computed(seed: int, backend: Backend) ->
         directed=bool(seed // 4 % 2),
         dangling="self-loop" if seed % 3 == 2 else "uniform",
     )
-    kind = WeightedModel if options.weighted else Model
-    model = kind(options.dangling, options.directed)
+    model = model_of(options)
     workers = ThreadWorkers(options, 2 + seed % 2, pushing(backend))
     with ShardedEngine(options, workers=workers) as engine:
         for size in (200, 3, 12):
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, size)
-            else:
-                batch = random_batch(generator, model, size)
+            batch = batch_for(generator, model, size)
             assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
             if size < 200:
                 workers.call("_begin", [()] * workers.size)

@@ -45,9 +45,9 @@ from tests.gpu.graphs import (
     FAMILIES,
     Model,
     WeightedModel,
+    batch_for,
     exact_ranks,
-    random_batch,
-    weighted_batch,
+    model_of,
 )
 from tests.gpu.observed import counted
 from tests.gpu.sharded.threads import ThreadCommunicator, ThreadWorkers, failing_sweep, pushing
@@ -99,15 +99,11 @@ def run_stream(
     to the shards in slices.
     """
     generator = np.random.default_rng(seed)
-    kind = WeightedModel if options.weighted else Model
-    model = kind(options.dangling, options.directed)
+    model = model_of(options)
     with sharded_engine(options, shards, backend) as engine:
         for step in range(batches):
             size = int(generator.choice([2, 20, 120]))
-            if isinstance(model, WeightedModel):
-                batch = weighted_batch(generator, model, size, removes=removes)
-            else:
-                batch = random_batch(generator, model, size, removes=removes)
+            batch = batch_for(generator, model, size, removes)
             engine.most_replicated = -1 if step % 2 else MOST_REPLICATED
             change = engine.apply(batch)
             assert replace(change, seconds=0.0) == model.apply(batch)

@@ -18,7 +18,6 @@ from liverank_gpu import (
     OutOfMemory,
     PersonalizedQuery,
     ShardedEngine,
-    Snapshot,
     UnknownVertex,
     ViewQuery,
 )
@@ -30,7 +29,7 @@ from liverank_gpu.operations.sweeps import Sweep
 from liverank_gpu.sharded.queries import Told
 from liverank_gpu.types import ViewDirection
 from tests.gpu.doubles import TestDevice, looked_after
-from tests.gpu.graphs import is_slow
+from tests.gpu.graphs import is_slow, snapshot_of
 from tests.gpu.observed import counted
 from tests.gpu.personalized.test_views import (
     KINDS,
@@ -50,23 +49,12 @@ DIRECTIONS = get_args(ViewDirection)
 INSIDE = {"inside": ViewQuery(SEEDS, WEIGHTS, 1e-7, within=np.arange(128))}
 
 
-def captured(engine: ShardedEngine) -> Snapshot:
-    capture = engine.capture()
-    lists = {
-        name: np.concatenate([piece() for piece in pieces])
-        for name, pieces in capture.pieces().items()
-    }
-    snapshot = capture.snapshot()
-    capture.release()
-    return Snapshot(snapshot.arrays | lists, snapshot.numbers)
-
-
 def restarted(
     engine: ShardedEngine, again: ShardedEngine, views: dict[str, ViewQuery]
 ) -> ShardedEngine:
     """The same graph in other shards, whose views go on from their ranks."""
     engine.update()
-    again.restore(captured(engine))
+    again.restore(snapshot_of(engine))
     for name, view in views.items():
         ranks = engine.view(name, solve=False)
         again.put_view(name, view, (ranks.to_numpy(), ranks.base))
