@@ -15,6 +15,7 @@ from liverank import Client, ServerError
 from liverank_service.storage import checkpoint as checkpoints
 from liverank_service.storage.backup import backup, restore
 from liverank_service.storage.files import write_synced
+from liverank_service.storage.graph_store import GraphStore
 from tests.service.http.test_analyses import finished, start, values
 from tests.service.http.test_programs import HOPS
 from tests.service.server import Server, running, wait_for
@@ -23,12 +24,20 @@ pytestmark = pytest.mark.filterwarnings("default")
 """Dask's own warnings are not ours."""
 
 PATH = "/graphs/default"
+OPTIONS: Any = {"damping": 0.5}
+"""Sweeps exchange messages: with so small a damping there are few."""
+
 EDGES = [["a", "b"], ["b", "c"], ["c", "a"], ["d", "a"], ["a", "a"]]
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("sharded"), shards=2, programs=True) as server:
+    data = tmp_path_factory.mktemp("sharded")
+    store = GraphStore(data)
+    store.open()
+    store.create("default", OPTIONS)
+    store.close()
+    with running(data, shards=2, programs=True) as server:
         yield server
 
 
@@ -82,7 +91,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(sharded: Server, server: Server) -> Both:
-    return Both([(sharded, PATH), (server, server.new_graph())])
+    return Both([(sharded, PATH), (server, server.new_graph(**OPTIONS))])
 
 
 def test_batches_and_reads_are_those_of_one_device(sharded: Server, both: Both) -> None:
