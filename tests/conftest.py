@@ -22,6 +22,7 @@ import shutil
 import ssl
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from tests import tiers
+from tests.crash.disk import compiled
+from tests.crash.nursery import Nursery
 from tests.gpu.observed import observable
 from tests.tiers import IN_SHARDS
 
@@ -170,6 +173,19 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def long(request: pytest.FixtureRequest) -> bool:
     """Whether streams are as long as what they prove over time needs."""
     return _runs_everything(request.config)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """Of tests/crash/disk.c; None without a compiler."""
+    return compiled(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="session")
+def nursery(library: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Starts servers and commands fast: one for all tests of a process."""
+    with Nursery(tmp_path_factory.mktemp("log") / "servers.log", library=library) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

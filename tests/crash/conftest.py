@@ -3,31 +3,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.crash.disk import Event, compiled, read_events
+from tests.crash.disk import Event, read_events
 from tests.crash.nursery import Nursery
 
 Record = Callable[[str, Path], list[Event]]
 
 
 @pytest.fixture(scope="session")
-def disk_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def disk_library(library: Path | None) -> Path:
     """Of disk.c, to be preloaded."""
-    library = compiled(tmp_path_factory.mktemp("library"))
     if library is None:
         pytest.skip("no C compiler for the library that records writes")
     return library
 
 
-@pytest.fixture(scope="session")
-def nursery(disk_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    log = tmp_path_factory.mktemp("log") / "servers.log"
-    with Nursery(log, library=disk_library) as started:
-        yield started
+@pytest.fixture(scope="session", name="nursery")
+def _nursery(disk_library: Path, nursery: Nursery) -> Nursery:  # noqa: ARG001
+    return nursery
 
 
 @pytest.fixture(scope="session")

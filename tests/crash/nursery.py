@@ -34,6 +34,8 @@ PATIENCE = 180.0
 
 RUN_SECONDS = 180.0
 OUTPUTS = ("stdout", "stderr")
+COMMAND = "from liverank_service.cli.__main__ import main; main()"
+"""For `run`: the command `liverank`."""
 
 IMPORTED = (
     "distributed",
@@ -165,16 +167,21 @@ class Nursery:
         }
         return Server(self, self.ask(request), port)
 
-    def run(self, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end, as ``python -c`` does."""
+    def run(
+        self, program: str, *arguments: object, given: bytes = b""
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end, as ``python -c`` does, with `given` on stdin. What is no UTF-8
+        of its output has surrogates, as of os.fsdecode.
+        """
         with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "stdin").write_bytes(given)
             request = {"ask": "run", "program": program, "arguments": [*map(str, arguments)]}
             pid = self.ask(request | {"folder": folder})
             ended = wait_until(lambda: not self.ask({"ask": "alive", "pid": pid}), RUN_SECONDS)
             if not ended:
                 os.kill(pid, signal.SIGKILL)
             status = self.ask({"ask": "wait", "pid": pid})
-            printed = [Path(folder, name).read_text() for name in OUTPUTS]
+            printed = [os.fsdecode(Path(folder, name).read_bytes()) for name in OUTPUTS]
         assert ended, f"the program did not end in {RUN_SECONDS} s: {printed}"
         return subprocess.CompletedProcess([], status, *printed)
 
@@ -202,8 +209,11 @@ class Nursery:
 
 
 def _run(request: dict[str, Any]) -> NoReturn:
+    folder = Path(request["folder"])
+    os.dup2(os.open(folder / "stdin", os.O_RDONLY), 0)
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
     for number, name in enumerate(OUTPUTS, 1):
-        os.dup2(os.open(Path(request["folder"], name), os.O_CREAT | os.O_WRONLY), number)
+        os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), number)
     sys.argv = ["-c", *request["arguments"]]
     exec(compile(request["program"], "a program", "exec"), {"__name__": "__main__"})
     sys.exit()

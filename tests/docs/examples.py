@@ -10,7 +10,7 @@ import linecache
 import os
 import re
 import shlex
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.server import Server
 from liverank import Client
 from liverank_service.cli.main import main
+from tests.crash.nursery import Nursery, Server
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "http://127.0.0.1:8080"
@@ -56,12 +56,13 @@ class Examples:
     ran    number of blocks
     """
 
-    def __init__(self, page: Path, folder: Path) -> None:
-        """folder: where examples write files and servers keep their data"""
+    def __init__(self, page: Path, folder: Path, nursery: Nursery | None = None) -> None:
+        """folder: where examples write files and servers keep their data. nursery: of servers"""
         self.names: dict[str, Any] = {}
         self.ran = 0
         self._text = page.read_text("utf-8")
         self._folder = folder
+        self._nursery = nursery
         self._server: Server | None = None
 
     @property
@@ -83,7 +84,8 @@ class Examples:
                 value.close()
         self.names.clear()
         if self._server is not None:
-            self._server.stop()
+            self._server.kill()
+            self._server.wait()
 
     def _python(self, source: str) -> str:
         if self._server is not None:
@@ -116,12 +118,14 @@ class Examples:
                 raise AssertionError(f"the examples cannot run {command!r}")
         return ""
 
-    def _serve(self, data: Path, settings: Mapping[str, str]) -> None:
+    def _serve(self, data: Path, settings: dict[str, str]) -> None:
         """A second server takes the place of the first, which is killed."""
         if self._server is not None:
             self._server.kill()
-        self._server = Server(data, environment=settings)
-        self._server.wait_for("/readyz")
+            self._server.wait()
+        assert self._nursery is not None
+        self._server = self._nursery.start(data, None, settings, checkpoint_bytes=None)
+        assert self._server.wait_until_ready()
         os.environ["LIVERANK_URL"] = self._server.url
 
     def _liverank(self, arguments: list[str]) -> str:

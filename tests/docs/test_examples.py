@@ -7,6 +7,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from tests.crash.nursery import Nursery
 from tests.docs.examples import ROOT, Examples, matches
 
 PAGES = [
@@ -27,12 +28,12 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: Nursery
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LIVERANK_URL", "http://127.0.0.1:9")  # restored afterwards
     monkeypatch.setattr(nx.config, "warnings_to_ignore", {"cache"})
-    examples = Examples(page, tmp_path)
+    examples = Examples(page, tmp_path, nursery)
     try:
         examples.run()
     finally:

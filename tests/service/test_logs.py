@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from liverank_service import logs
 from liverank_service.queries.view import View
+from tests.crash.nursery import Nursery
 from tests.service.server import Server, running
 
 # Requests and their ids
@@ -176,10 +175,8 @@ gc.collect()
         ("end_process(DeviceLost('gone'))", "gone; the process ends and must be restarted"),
     ],
 )
-def test_every_line_of_a_process_is_json(end: str, last: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FAILING.format(end=end)], capture_output=True, text=True
-    )
+def test_every_line_of_a_process_is_json(end: str, last: str, nursery: Nursery) -> None:
+    done = nursery.run(_FAILING.format(end=end))
     records = [json.loads(line) for line in done.stderr.splitlines()]
     messages = [record["message"] for record in records]
     assert done.returncode != 0

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,30 @@ import pytest
 from liverank import Client, SetChange, SourceRange
 from liverank_service.cli import plots
 from liverank_service.formats.edge_files import read_edge_list
+from tests.crash.nursery import COMMAND, Nursery
 
-COMMAND = [sys.executable, "-m", "liverank_service.cli"]
+Piped = Callable[..., bytes]
 TRIANGLE = b"source,target\na,b\nb,c\nc,a\nd,a\n"
 EDGES = {("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")}
 
 
 @pytest.fixture(scope="module")
-def loaded(url: str) -> str:
+def piped(nursery: Nursery) -> Piped:
+    """What the command writes to stdout, in a process of its own."""
+
+    def run(*arguments: object, given: bytes = b"") -> bytes:
+        done = nursery.run(COMMAND, *arguments, given=given)
+        assert done.returncode == 0, done.stderr
+        return os.fsencode(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def loaded(url: str, piped: Piped) -> str:
     """The address of a server whose graph `triangle` has the edges."""
     piped("load", "-", "--graph", "triangle", "--url", url, given=TRIANGLE)
     return url
-
-
-def piped(*arguments: object, given: bytes = b"") -> bytes:
-    """What the command writes to stdout, in a process of its own."""
-    line = [*COMMAND, *map(str, arguments)]
-    done = subprocess.run(line, input=given, capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout
 
 
 @pytest.mark.parametrize("name", ["e.csv", "e.csv.gz", "e.ndjson", "e.arrow", "e.parquet"])
@@ -83,7 +89,7 @@ def test_an_export_waits_for_positions(run: Any, loaded: str, tmp_path: Path) ->
     assert "graph 'triangle' has no source 't'" in " ".join(error.split())
 
 
-def test_exports_are_piped(loaded: str) -> None:
+def test_exports_are_piped(loaded: str, piped: Piped) -> None:
     place = ("--graph", "triangle", "--url", loaded)
     csv = pyarrow.csv.read_csv(io.BytesIO(piped("export", "edges", *place)))
     assert {tuple(row.values()) for row in csv.to_pylist()} == EDGES
@@ -91,7 +97,9 @@ def test_exports_are_piped(loaded: str) -> None:
     assert pa.ipc.open_stream(arrow).read_all().column_names == ["vertex", "rank"]
 
 
-def test_a_file_is_read_from_stdin_and_ranks_are_written_to_stdout(loaded: str) -> None:
+def test_a_file_is_read_from_stdin_and_ranks_are_written_to_stdout(
+    loaded: str, piped: Piped
+) -> None:
     # `loaded` was read from stdin as it is
     given = gzip.compress(TRIANGLE)
     written = piped("rank", "-", "--backend", "cpu", "--out", "-", given=given)
@@ -142,9 +150,22 @@ def test_a_failed_export_changes_no_file(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["before"] * present
 
 
-@pytest.mark.parametrize("which", [[], ["--view", "mine"], ["--among", "chosen"]])
+@pytest.mark.parametrize("which", [[], ["--view", "mine", "--among", "chosen"]])
 def test_the_top_is_printed_again_when_it_changes(loaded: str, which: list[str]) -> None:
-    line = [*COMMAND, "top", "--watch", "-k", "2", "--graph", "watched", "--url", loaded, "--json"]
+    line = [
+        sys.executable,
+        "-m",
+        "liverank_service.cli",
+        "top",
+        "--watch",
+        "-k",
+        "2",
+        "--graph",
+        "watched",
+        "--url",
+        loaded,
+        "--json",
+    ]
     line += which
     with Client(loaded) as client:
         client.create("watched")
@@ -222,25 +243,28 @@ def command_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
     return {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
 
 
+@pytest.fixture(scope="module", params=["bash", "zsh"])
+def shell(request: pytest.FixtureRequest) -> str:
+    path = shutil.which(request.param)
+    if path is None:
+        pytest.skip(f"{request.param} is not installed")
+    return path
+
+
 @pytest.fixture(scope="module")
-def scripts(command_environment: dict[str, str]) -> dict[str, str]:
-    """What each shell evaluates to complete the command."""
-    return {
-        shell: subprocess.run(
-            ["liverank"],
-            env={**command_environment, "_LIVERANK_COMPLETE": f"source_{shell}"},
-            capture_output=True,
-            text=True,
-        ).stdout
-        for shell in ("bash", "zsh")
-    }
+def script(command_environment: dict[str, str], shell: str) -> str:
+    """What the shell evaluates to complete the command."""
+    return subprocess.run(
+        ["liverank"],
+        env={**command_environment, "_LIVERANK_COMPLETE": f"source_{Path(shell).name}"},
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize(
     ("line", "completed"),
     [
-        ("liverank exp", ["explain", "export"]),
         ("liverank re", ["recompute", "remove", "replace", "replay", "restore"]),
         ("liverank top --wa", ["--watch"]),
         ("liverank rank --strategy dynamic-t", ["dynamic-traversal"]),
@@ -248,23 +272,20 @@ def scripts(command_environment: dict[str, str]) -> dict[str, str]:
 )
 def test_the_shell_completes_commands_options_and_values(
     command_environment: dict[str, str],
-    scripts: dict[str, str],
+    script: str,
     shell: str,
     line: str,
     completed: list[str],
 ) -> None:
-    path = shutil.which(shell)
-    if path is None:
-        pytest.skip(f"{shell} is not installed")
-    environment, script = command_environment, scripts[shell]
+    environment = command_environment
     words = line.split()
-    if shell == "bash":
+    if shell.endswith("bash"):
         call = (
             f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
             '_liverank_completion liverank; printf "%s\\n" "${COMPREPLY[@]}"'
         )
         done = subprocess.run(
-            [path, "--norc", "-c", f"{script}\n{call}"],
+            [shell, "--norc", "-c", f"{script}\n{call}"],
             env=environment,
             capture_output=True,
             text=True,
@@ -274,7 +295,7 @@ def test_the_shell_completes_commands_options_and_values(
     # the completion system of zsh needs a terminal: only what it is told is looked at
     done = subprocess.run(
         [
-            path,
+            shell,
             "-fc",
             f"autoload -U compinit; compinit -u\n{script}\nwhence -w _liverank_completion",
         ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +14,8 @@ import pytest
 
 from liverank_gpu import SavedRun
 from liverank_service.storage.saved_runs import DIRECTORY
-from tests.service.server import running, serving, wait_for
+from tests.crash.nursery import Nursery
+from tests.service.server import PATIENCE, running, wait_for
 
 SUPERSTEPS = 125_000
 
@@ -83,13 +82,16 @@ def states(data: Path) -> list[Path]:
     return sorted((data / "graphs/club" / DIRECTORY).glob("*"))
 
 
-def test_an_analysis_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
-    with serving(tmp_path, programs=1) as server:
-        with_club(server.http)
-        analysis = begin(server.http, SUPERSTEPS, 1000)
+def test_an_analysis_goes_on_after_the_server_was_killed(tmp_path: Path, nursery: Nursery) -> None:
+    killed = nursery.start(tmp_path, programs=True)
+    assert killed.wait_until_ready()
+    with httpx.Client(base_url=killed.url, timeout=PATIENCE) as http:
+        with_club(http)
+        analysis = begin(http, SUPERSTEPS, 1000)
         wait_for(lambda: [each for each in states(tmp_path) if each.suffix == ".state"])
-        os.kill(server.pid, signal.SIGKILL)
-    with serving(tmp_path, programs=1) as server:
+        killed.kill()
+    killed.wait()
+    with running(tmp_path, programs=True) as server:
         found = ended(server.http, analysis)
         assert found["state"] == "finished", found
         resumed = found["receipt"]["resumed"]
