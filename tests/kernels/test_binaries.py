@@ -142,7 +142,7 @@ def test_the_command_compiles_kernels_for_an_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # test_compile.py compiles all of them
-    units = ("frontier", "select", "rebuild_weighted")
+    units = ("frontier", "select", "select_weighted")
     for unit in {*loader.units()} - {*units}:
         binaries.save(tmp_path, unit, "sm_90", fake(unit, "sm_90"))
     monkeypatch.setattr("sys.argv", ["kernels", "sm_90", "--out", str(tmp_path)])
