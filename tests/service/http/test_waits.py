@@ -8,7 +8,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -58,16 +58,22 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("end", [socket.socket.close, reset], ids=["closed", "reset"])
-@pytest.mark.parametrize("behind", [b"", LIVEZ * 10, b"GET /li"], ids=["", "requests", "a head"])
 @pytest.mark.parametrize(
-    "path",
-    ["top", "ranks/a", "personalized/a", "watched/none", "neighbors/a", "explain/a", "edges"],
+    ("path", "behind", "end"),
+    [
+        ("top", b"", socket.socket.close),
+        ("top", b"", reset),
+        ("ranks/a", LIVEZ * 10, socket.socket.close),
+        ("personalized/a", LIVEZ * 10, reset),
+        ("watched/none", b"GET /li", socket.socket.close),
+        ("neighbors/a", b"GET /li", reset),
+        ("explain/a", b"", socket.socket.close),
+        ("edges", b"", reset),
+    ],
 )
 def test_a_wait_ends_with_its_connection(
-    small: Server, path: str, behind: bytes, end: object
+    small: Server, path: str, behind: bytes, end: Callable[[socket.socket], None]
 ) -> None:
-    assert callable(end)
     with waiters(small, PLACES, f"/graphs/default/{path}") as connections:
         for connection in connections:
             connection.sendall(behind)
