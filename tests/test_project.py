@@ -139,11 +139,10 @@ def test_the_versions_of_python_are_those_that_are_tested() -> None:
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
 def test_files_for_other_programs_follow_their_schema(path: Path) -> None:
-    pytest.importorskip("check_jsonschema", reason="it is part of the extra `test`")
-    command = [sys.executable, "-m", "check_jsonschema"]
-    command += ["--builtin-schema", f"vendor.{SCHEMAS[path]}", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    checker = pytest.importorskip("check_jsonschema", reason="it is part of the extra `test`")
+    with pytest.raises(SystemExit) as ended:
+        checker.main(["--builtin-schema", f"vendor.{SCHEMAS[path]}", str(path)])
+    assert ended.value.code == 0
 
 
 def test_tiers_name_tests_that_are_there() -> None:
@@ -177,14 +176,19 @@ def test_what_needs_a_program_has_its_marker(marker: str, used: str) -> None:
 
 def test_both_tiers_are_all_tests() -> None:
     named = "tests/gpu/pagerank/test_gate.py", "tests/gpu/test_device_errors.py"
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-    found = []
-    for chosen in ([], ["-m", "deep"], ["-m", "not deep"]):
-        done = subprocess.run(
-            [*command, *chosen, *named], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        found.append({line for line in done.stdout.splitlines() if line.startswith("tests/")})
-    whole, deep, default = found
+    program = f"""
+import pytest
+for chosen in [], ["-m", "deep"], ["-m", "not deep"]:
+    pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *chosen, *{named}])
+    print("<end>")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    whole, deep, default, _ = (
+        {line for line in part.splitlines() if line.startswith("tests/")}
+        for part in done.stdout.split("<end>")
+    )
     assert deep | default == whole
     assert not deep & default
     assert any("test_every_error_of_the_device" in each for each in deep)
