@@ -390,6 +390,19 @@ def runtime_library(cache: Path) -> Path:
     )
 
 
+@functools.cache
+def _precompiled_header(cache: Path) -> Path:
+    """Of all kernels: to parse it takes as long as to compile a small one."""
+
+    def build(folder: Path) -> Path:
+        header, compiled = HERE / "include" / "cuda_on_cpu.hpp", folder / "header.gch"
+        flags = (*_FLAGS, *_CHECKED, f"-I{HERE / 'include'}")
+        _run(folder, "g++", *flags, "-x", "c++-header", str(header), "-o", str(compiled))
+        return compiled
+
+    return _built(cache, "cuda_on_cpu", [], build, suffix=".hpp.gch")
+
+
 def _kernels(
     cache: Path,
     runtime: Path,
@@ -416,12 +429,12 @@ extern "C" __attribute__((visibility("default")))
 const cuda_on_cpu::Library cuda_on_cpu_library = {{all_kernels, {len(names)}, shared_memory}};
 """
 
+    header = str(_precompiled_header(cache).with_suffix(""))
+
     def build(folder: Path) -> Path:
         (folder / f"{name}.cu").write_text(source)
         (folder / "unit.cpp").write_text(unit)
-        compiled = _compile(
-            folder, Path("unit.cpp"), "-include", "cuda_on_cpu.hpp", "-I.", *_CHECKED
-        )
+        compiled = _compile(folder, Path("unit.cpp"), "-include", header, "-I.", *_CHECKED)
         beside = f"-L{runtime.parent}", f"-l:{runtime.name}", "-Wl,-rpath,$ORIGIN"
         return _link(folder, compiled, *beside)
 
@@ -438,13 +451,18 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
 
 
 def _built(
-    cache: Path, name: str, inputs: list[str], build: Callable[[Path], Path], waits: bool = True
+    cache: Path,
+    name: str,
+    inputs: list[str],
+    build: Callable[[Path], Path],
+    waits: bool = True,
+    suffix: str = ".so",
 ) -> Path:
     """waits: for another process that builds it; otherwise it may not be there yet"""
     digest = hashlib.sha256()
     for text in (_compiler(), *_FLAGS, *_CHECKED, *_headers(), *inputs):
         digest.update(f"{len(text)}:{text}".encode())
-    path = cache / f"{name}-{digest.hexdigest()[:24]}.so"
+    path = cache / f"{name}-{digest.hexdigest()[:24]}{suffix}"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         # of several processes one compiles it, and the others wait
