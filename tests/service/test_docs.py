@@ -28,7 +28,7 @@ from liverank_service.problems import problem_types
 from liverank_service.settings import PREFIX, Settings
 from tests.docs.examples import curl_arguments, matches
 from tests.kernels.test_compile import ARCHITECTURES
-from tests.service.server import Server, running, wait_for
+from tests.service.server import Server, openapi, running, wait_for
 from tools.reference.pages import DOCUMENTS, page
 
 ROOT = Path(__file__).parents[2]
@@ -65,9 +65,7 @@ def commands(example: str) -> list[str]:
 def calls() -> set[str]:
     app = create_app(Settings())
     described = {
-        f"{method.upper()} {path}"
-        for path, item in app.openapi()["paths"].items()
-        for method in item
+        f"{method.upper()} {path}" for path, item in openapi()["paths"].items() for method in item
     }
     beside = {
         f"GET {route.path}"

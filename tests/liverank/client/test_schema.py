@@ -21,11 +21,10 @@ from liverank.client.batches import SetChange
 from liverank.client.call import Call, events, operation
 from liverank.client.calls import Calls
 from liverank.client.exports import MEDIA_TYPES, export
-from liverank_service.app import create_app
 from liverank_service.http.schemas import MODELS
-from liverank_service.settings import Settings
+from tests.service.server import openapi
 
-DOCUMENT = create_app(Settings()).openapi()
+DOCUMENT = openapi()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 

@@ -19,15 +19,14 @@ from typing import Any
 import pytest
 
 from liverank_gpu import InvalidValue
-from liverank_service.app import create_app
 from liverank_service.formats import ARROW_STREAM, EXPORTED, JSON
 from liverank_service.http import schemas
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import ViewRequest
 from liverank_service.queries.view import MinPosition
-from liverank_service.settings import Settings
+from tests.service.server import openapi
 
-DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+DOCUMENT: dict[str, Any] = openapi()
 CALLS = {
     call["operationId"]: call for methods in DOCUMENT["paths"].values() for call in methods.values()
 }

@@ -15,7 +15,6 @@ import orjson
 import pytest
 
 from liverank.options import MAX_K
-from liverank_service.app import create_app
 from liverank_service.errors import RequestTooLarge, TooBusy
 from liverank_service.formats.columns import MAX_SETS
 from liverank_service.formats.json_body import values_in
@@ -27,7 +26,7 @@ from liverank_service.queries.changes import MAX_CHANGES, MAX_TOP
 from liverank_service.settings import Settings
 from tests.service.formats.test_decode import ARROW, arrow_stream
 from tests.service.http.test_problems import problem
-from tests.service.server import Server, connection_to, running, wait_for
+from tests.service.server import Server, connection_to, openapi, running, wait_for
 
 PLACES = 500
 KEYS = 100
@@ -205,7 +204,7 @@ def long_in(value: Any, path: str = "") -> Iterator[str]:
 
 
 def test_every_list_of_every_body_is_in_the_table() -> None:
-    document = create_app(Settings()).openapi()
+    document = openapi()
     schemas = document["components"]["schemas"]
     expected = {
         (f"{method.upper()} {path}", each)
@@ -242,7 +241,7 @@ def test_a_number_in_a_path_that_is_too_large_is_refused_with_figures(
 
 
 def test_every_number_in_a_path_has_a_limit() -> None:
-    for methods in create_app(Settings()).openapi()["paths"].values():
+    for methods in openapi()["paths"].values():
         for call in methods.values():
             for parameter in call.get("parameters", []):
                 schemas = parameter["schema"].get("anyOf", [parameter["schema"]])
