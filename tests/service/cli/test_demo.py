@@ -22,25 +22,26 @@ from liverank.client import Client, RankedVertex
 from liverank_service.cli import demo, ingest
 from liverank_service.cli.demo import Board, back_and_forth, generated_replay
 from liverank_service.formats.edge_list import EdgeList
+from tests.crash.nursery import COMMAND, Nursery
 
 SECONDS = 120.0
 """For a demo, which takes a few."""
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -> None:
+def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
     environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     lines: list[str] = []
     error = tmp_path / "error"
-    command = [
-        *(sys.executable, "-u", "-m", "liverank_service.cli", "demo", "--batches", "3"),
-        *("--port", "0", *(["--exit"] * (not stays))),
-    ]
+    command = [sys.executable, "-u", "-m", "liverank_service.cli", "demo", "--batches", "3"]
     with (
         error.open("w") as stderr,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
+            [*command, "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
         ) as process,
     ):
         assert process.stdout is not None
@@ -57,8 +58,26 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -
             limit.cancel()
             process.kill()
     assert process.returncode == 0
+    assert_shown(lines[:-1], error.read_text())
+    assert lines[-1] == "stopping"
+    assert list(tmp_path.glob("liverank-demo-*")) == []
+
+
+SMALL = "from liverank_service.cli import demo; demo.SCALE, demo.BATCH_EDGES = 8, 20; "
+
+
+def test_it_ends_by_itself_if_asked_to(nursery: Nursery) -> None:
+    ended = nursery.run(SMALL + COMMAND, "demo", "--batches", "3", "--port", "0", "--exit")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert_shown(lines, ended.stderr)
+    assert lines[-1].startswith("3 batches: ")
+
+
+def assert_shown(lines: list[str], error: str) -> None:
+    """What the demo printed of three batches."""
     waits = r"(starting|generating a graph|starting the service .*|loading .* edges|waiting for .*)"
-    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in error.read_text().splitlines())
+    assert all(re.fullmatch(rf"{waits} … \d+ s", line) for line in error.splitlines())
     assert lines[0].startswith("liverank is up at http://127.0.0.1:")
     assert lines[1] == f"its dashboard, live: {lines[0].split()[-1]}/"
     assert [line.split(":")[0] for line in lines if line.startswith("batch ")] == [
@@ -69,8 +88,6 @@ def test_the_demo_shows_every_batch_and_cleans_up(tmp_path: Path, stays: bool) -
     assert all("error bound" in line for line in lines if line.startswith("batch "))
     summary = next(place for place, line in enumerate(lines) if line.startswith("3 batches: "))
     assert lines[summary].startswith("3 batches: median latency ")
-    assert lines[-1] == ("stopping" if stays else lines[summary])
-    assert list(tmp_path.glob("liverank-demo-*")) == []
 
 
 def wait_for_a_change(url: str) -> None:
