@@ -240,7 +240,7 @@ def test_a_call_that_ends_while_a_question_fails_is_not_lost() -> None:
     ending = threading.Event()
 
     class Waits(Member):
-        def order(self) -> Any:
+        def order(self, ranked: bool) -> Any:  # noqa: ARG002
             return ending.wait(20.0)
 
     class Fails(Peers):
@@ -253,7 +253,7 @@ def test_a_call_that_ends_while_a_question_fails_is_not_lost() -> None:
         loop, peers = asyncio.get_running_loop(), Fails(None, "graph", 0, ["tls://here"])
         parts, cpu = Parts(member=Waits, ask_seconds=0.1), backend_named("cpu")
         given = (SingleCommunicator(), peers, loop, Options(), cpu)
-        assert await HostedShard(*given, parts=parts).call(1, "order", ())
+        assert await HostedShard(*given, parts=parts).call(1, "order", (True,))
 
     asyncio.run(run())
 

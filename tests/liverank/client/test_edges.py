@@ -129,7 +129,7 @@ def test_bytes_are_no_vertices() -> None:
     with client_of(Recorder()) as client:
         for call in (client.remove, client.ranks, client.subgraph):
             with pytest.raises(InvalidInput, match="expected keys of text or integers, got b'a'"):
-                call("g", [b"a"])  # type: ignore[list-item, operator]
+                call("g", [b"a"])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])

@@ -245,7 +245,7 @@ def command_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, s
 
 @pytest.fixture(scope="module", params=["bash", "zsh"])
 def shell(request: pytest.FixtureRequest) -> str:
-    path = shutil.which(request.param)
+    path: str | None = shutil.which(request.param)
     if path is None:
         pytest.skip(f"{request.param} is not installed")
     return path
