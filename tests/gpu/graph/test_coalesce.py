@@ -50,7 +50,8 @@ def test_parts_report_what_they_would_one_by_one(
         adds: OnConflict = "add" if weighted and step % 2 else "replace"
         if weighted and len(inserts) and model.edges and step % 3 == 0:  # one that is there
             inserts[0] = sorted(model.edges)[int(generator.integers(0, len(model.edges)))]
-        batch = EdgeBatch(*inserts.T, *deletes.T, 0, weights, adds)
+        ends = (inserts[:, 0], inserts[:, 1], deletes[:, 0], deletes[:, 1])
+        batch = EdgeBatch(*ends, weights=weights, on_conflict=adds)
         parts = [(int(insertions), int(deletions)) for insertions, deletions in sizes]
         edges = model.pairs(*np.concatenate([inserts, deletes]).T)
         changes = engine.apply_coalesced(batch, parts)
@@ -64,9 +65,12 @@ def test_parts_report_what_they_would_one_by_one(
         inserted = deleted = 0
         for insertions, deletions in parts:
             own = slice(inserted, inserted + insertions)
-            ends = (*inserts[own].T, *deletes[deleted : deleted + deletions].T)
-            own_weights = None if weights is None else weights[own]
-            part = EdgeBatch(*ends, 0, own_weights, adds)
+            away = slice(deleted, deleted + deletions)
+            part = EdgeBatch(
+                *(ends[0][own], ends[1][own], ends[2][away], ends[3][away]),
+                weights=None if weights is None else weights[own],
+                on_conflict=adds,
+            )
             expected.append(model.apply(part))
             inserted, deleted = inserted + insertions, deleted + deletions
         assert [replace(change, seconds=0.0) for change in changes] == expected
