@@ -138,11 +138,11 @@ async def seen_of(
     """The published ranks of the graph, or of one of its views, solved first if it has to be."""
     if view is None:
         return published
-    found = published.rank_view(graph.name, view)
+    found = published.rank_view(view)
     if found.is_due(graph.options.target_error):
         bringing = graph.pipeline.bring_view(view)
-        return (await answer_of(bringing, graph, request, timeout)).seen(graph.name, view)
-    return published.seen(graph.name, view)
+        return (await answer_of(bringing, graph, request, timeout)).seen(view)
+    return published.seen(view)
 
 
 SeenRanks = Annotated[View, Depends(seen_of)]

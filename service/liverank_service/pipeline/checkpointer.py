@@ -175,11 +175,12 @@ def source_positions_of(checkpoint: Checkpoint) -> list[SourcePosition]:
     return [SourcePosition(**document) for document in checkpoint.numbers.get(_SOURCES, [])]
 
 
-def view_of(checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
+def view_of(graph: str, checkpoint: Checkpoint, engine: Engine, keys: VertexKeys) -> View:
     """The view that was published when the checkpoint was taken."""
     snapshot = snapshot_of(checkpoint)
     ranks = engine.ranks_of(snapshot)
     return View(
+        graph=graph,
         version=checkpoint.version,
         revision=checkpoint.revision,
         error_bound=snapshot.numbers["error_bound"],

@@ -118,12 +118,10 @@ class EdgeReading:
 
     def __init__(
         self,
-        graph: str,
         call: Callable[[Callable[[Writer], Any]], Future[Any]],
         writer: Callable[[], Writer],
     ) -> None:
         """call: Pipeline.call; writer: raises NotReady while the graph is recovered"""
-        self._graph = graph
         self._call = call
         self._writer = writer
         self._copying = threading.Lock()
@@ -153,7 +151,7 @@ class EdgeReading:
         """
 
         def read(writer: Writer) -> NeighbourKeys:
-            keys, identity = writer.keyed.keys, self._id_of(writer, vertex)
+            keys, identity = writer.keyed.keys, _id_of(writer, vertex)
             found = writer.keyed.edge_reader.neighbours(identity, direction, limit)
             return NeighbourKeys(
                 writer.journal.version, found.degree, keys.keys(found.ids), found.weights
@@ -176,10 +174,10 @@ class EdgeReading:
             keyed, version, view = writer.keyed, writer.journal.version, newest()
             if view.version != version:
                 return StepsTo(version, view)
-            identity = self._id_of(writer, vertex)
+            identity = _id_of(writer, vertex)
             try:
                 if of_view is not None:
-                    view = view.seen(self._graph, of_view)
+                    view = view.seen(of_view)
                     return StepsTo(version, view, identity, *keyed.view_steps_to(of_view, identity))
                 found = keyed.edge_reader.steps_to(identity, MAX_EXPLAINED)
             except InvalidValue as error:  # which has its id
@@ -203,10 +201,11 @@ class EdgeReading:
 
         return self._call(read)
 
-    def _id_of(self, writer: Writer, vertex: str | int) -> int:
-        if (identity := writer.keyed.keys.id_of(vertex)) < 0:
-            raise UnknownVertex(self._graph, vertex)
-        return identity
+
+def _id_of(writer: Writer, vertex: str | int) -> int:
+    if (identity := writer.keyed.keys.id_of(vertex)) < 0:
+        raise UnknownVertex(writer.keyed.graph, vertex)
+    return identity
 
 
 def _copied(writer: Writer, buffer: StagingBuffer) -> EdgeCopy:

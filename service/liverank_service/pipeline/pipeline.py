@@ -118,7 +118,7 @@ class Pipeline:
             self._commits,
             weakly(self._capture),
         )
-        self.edges = EdgeReading(graph, weakly(self.call), weakly(self._writer_or_not_ready))
+        self.edges = EdgeReading(weakly(self.call), weakly(self._writer_or_not_ready))
         self._may_recover = threading.Event()
         self._mapped: Future[bool] = Future()
         self._writer: Future[Writer] = Future()
@@ -408,7 +408,7 @@ class Pipeline:
 
     def _mapped_graph(self) -> MappedGraph:
         self._engine = self._new_engine()
-        return map_checkpoint(self._directory, self._engine, self._keys)
+        return map_checkpoint(self.graph, self._directory, self._engine, self._keys)
 
 
 def _end(release: Callable[[], None], content: list[Any], result: Future[Any]) -> None:

@@ -389,7 +389,7 @@ class ChangeFeed:
             if len(self._rings) >= MAX_SUBSCRIPTIONS:
                 what = f"different subscriptions of graph {self.graph!r}"
                 raise TooBusy(what, MAX_SUBSCRIPTIONS)
-        tracker = ChangeTracker(self.graph, subscription, self._newest())
+        tracker = ChangeTracker(subscription, self._newest())
         self._made += 1
         ring = EventRing(f"{self._run_epoch}.{self._made}", tracker)
         with self._changing:

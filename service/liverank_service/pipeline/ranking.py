@@ -356,6 +356,7 @@ class Ranking:
     def _view(self, version: int, revision: int, result: Result) -> View:
         ranks = self._engine.publish()  # first: the memory of shards is known with it
         return View(
+            graph=self._graph,
             version=version,
             revision=revision,
             error_bound=result.error_bound,

@@ -115,7 +115,7 @@ class MappedGraph:
     sets: Members
 
 
-def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGraph:
+def map_checkpoint(graph: str, directory: Path, engine: Engine, kind: KeyKind) -> MappedGraph:
     """Maps the newest valid checkpoint of the graph in `directory`, for an engine without
     vertices.
     """
@@ -126,7 +126,7 @@ def map_checkpoint(directory: Path, engine: Engine, kind: KeyKind) -> MappedGrap
     keys, view = keys_of(checkpoint, kind), None
     fault = snapshot_of(checkpoint).ranks_fault()
     if fault is None:
-        view = view_of(checkpoint, engine, keys)
+        view = view_of(graph, checkpoint, engine, keys)
     else:
         log.warning("%s: checkpoint %s is ranked again: %s", directory, checkpoint.name, fault)
     sets = sets_of(checkpoint)

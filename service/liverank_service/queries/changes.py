@@ -54,9 +54,8 @@ class ChangeTracker:
     from what any of them was told.
     """
 
-    def __init__(self, graph: str, subscription: Subscription, view: View) -> None:
+    def __init__(self, subscription: Subscription, view: View) -> None:
         """Raises OutOfMemory, UnknownSet and what View.seen and View.answer raise."""
-        self._graph = graph
         self._subscription = subscription
         self._take(view)
         self._told: RankReference | _SetReference = (
@@ -73,13 +72,13 @@ class ChangeTracker:
         """Whether the ranks that are told are others than those that were compared last, in a
         revision that is published again. Raises as `advance`.
         """
-        graph, of = self._graph, self._subscription
+        of = self._subscription
         if view.revision != self.view.revision:
             return True  # those of the revision itself were skipped
         if of.watched is not None:
-            known, answer = self._ranks.answer, view.answer(graph, of.watched, "watched")
+            known, answer = self._ranks.answer, view.answer(of.watched, "watched")
             return answer.vertices is not known.vertices or answer.error_bound != self.error_bound
-        return of.view is not None and view.seen(graph, of.view).ranks is not self._ranks
+        return of.view is not None and view.seen(of.view).ranks is not self._ranks
 
     def snapshot(self) -> list[dict[str, Any]]:
         """The vertices at the top, best first, with their ranks, for subscribers that join now."""
@@ -134,15 +133,15 @@ class ChangeTracker:
 
     def _take(self, view: View) -> None:
         """Reads what is told of a published version. If it raises, all is as it was."""
-        graph, of = self._graph, self._subscription
+        of = self._subscription
         ranks: Any  # Ranks, or _PlacesOfQuery where there are members
-        members = None if of.among is None else view.members(graph, of.among)
+        members = None if of.among is None else view.members(of.among)
         if of.watched is not None:
-            answer = view.answer(graph, of.watched, "watched")
+            answer = view.answer(of.watched, "watched")
             ranks = _PlacesOfQuery(answer)
             members, bound = ranks.ids, answer.error_bound
         else:
-            seen = view if of.view is None else view.seen(graph, of.view)
+            seen = view if of.view is None else view.seen(of.view)
             ranks, bound = seen.ranks, seen.error_bound
         self.view, self.error_bound = view, bound
         self._ranks, self._members = ranks, members

@@ -220,6 +220,7 @@ def state_of(version: int, revision: int) -> str:
 class View:
     """One published version.
 
+    graph        its name
     version      every batch up to it is in the ranks, or was rejected
     revision     identifies these ranks; it increases with every publication
     error_bound  proven upper bound on the L1 distance to the exact ranks
@@ -235,6 +236,7 @@ class View:
     positions    that its batches have reached in external sources
     """
 
+    graph: str
     version: int
     revision: int
     error_bound: float
@@ -270,26 +272,27 @@ class View:
     def _seen(self) -> dict[int, View]:
         return {}
 
-    def known_rank_views(self, graph: str) -> Mapping[str, RankView]:
+    @property
+    def known_rank_views(self) -> Mapping[str, RankView]:
         """The views of the graph, by name. Raises NotReady."""
         if self.rank_views is None:
-            raise NotReady(f"graph {graph!r} is being recovered")
+            raise NotReady(f"graph {self.graph!r} is being recovered")
         return self.rank_views
 
-    def rank_view(self, graph: str, name: str) -> RankView:
+    def rank_view(self, name: str) -> RankView:
         """A view of the graph. Raises NotReady, UnknownView."""
-        known = self.known_rank_views(graph)
+        known = self.known_rank_views
         if name not in known:
-            raise UnknownView(graph, name, list(known))
+            raise UnknownView(self.graph, name, list(known))
         return known[name]
 
-    def seen(self, graph: str, name: str) -> View:
+    def seen(self, name: str) -> View:
         """This version with the ranks of a view. Raises NotReady, UnknownView, NoRanks, and why the
         view has none.
         """
-        found = self.rank_view(graph, name)
+        found = self.rank_view(name)
         if found.ranks is None:
-            raise found.error or NoRanks(graph, name)
+            raise found.error or NoRanks(self.graph, name)
         seen, number = self._seen.get(found.number), found.number
         if seen is None:
             bound = found.ranks.error_bound
@@ -336,23 +339,22 @@ class View:
             listed = _ranked_vertices(self.ranks, self.keys, *best)
         return Places.of(listed, self.error_bound, offset - first, count)
 
-    def members(self, graph: str, name: str, field: str = "among") -> NDArray[np.int64]:
+    def members(self, name: str, field: str = "among") -> NDArray[np.int64]:
         """The ids of a set's vertices. Raises UnknownSet, which names the `field`."""
         if name not in self.sets:
-            raise UnknownSet(graph, name, field)
+            raise UnknownSet(self.graph, name, field)
         return self.sets[name]
 
-    def answer(self, graph: str, name: str, field: str = "name") -> Personalized:
+    def answer(self, name: str, field: str = "name") -> Personalized:
         """The answer to a watched query. Raises NotReady, UnknownWatched, which names the `field`,
         and why there is no answer.
         """
         if self.watched is None:
-            raise NotReady(f"graph {graph!r} is being recovered")
+            raise NotReady(f"graph {self.graph!r} is being recovered")
         found = self.watched.get(name)
-        if found is None:
-            raise UnknownWatched(graph, name, field)
-        if found.answer is None:
-            raise found.error or UnknownWatched(graph, name, field)
+        if found is None or found.answer is None:
+            error = None if found is None else found.error
+            raise error or UnknownWatched(self.graph, name, field)
         return found.answer
 
 

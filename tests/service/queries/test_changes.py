@@ -64,9 +64,7 @@ def test_every_subscriber_knows_every_rank_up_to_the_threshold(limit: int, tmp_p
     subscription = Subscription(top=10, threshold=0.1, limit=limit)
     truncated = 0
     with working(tmp_path) as pipeline:
-        tracker = ChangeTracker(
-            "test", subscription, applied(pipeline, random_pairs(random, 300, 100))
-        )
+        tracker = ChangeTracker(subscription, applied(pipeline, random_pairs(random, 300, 100)))
         models = [Model(tracker)]
         for step in range(60):
             view = applied(pipeline, random_pairs(random, 5, 100 + step))
@@ -97,7 +95,6 @@ def test_only_ranks_that_moved_by_more_than_the_threshold_are_told(tmp_path: Pat
     random = np.random.default_rng(4)
     with working(tmp_path) as pipeline:
         tracker = ChangeTracker(
-            "test",
             Subscription(top=1, threshold=0.2, limit=1000),
             applied(pipeline, random_pairs(random, 300, 60)),
         )
@@ -116,7 +113,7 @@ def test_only_ranks_that_moved_by_more_than_the_threshold_are_told(tmp_path: Pat
 
 def test_a_revision_without_changes_is_empty(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
-        tracker = ChangeTracker("test", Subscription(), applied(pipeline, [("a", "b")]))
+        tracker = ChangeTracker(Subscription(), applied(pipeline, [("a", "b")]))
         nothing = {"entered": [], "left": [], "moved": [], "truncated": False}
         assert tracker.advance(pipeline.view) == nothing
 
@@ -124,7 +121,7 @@ def test_a_revision_without_changes_is_empty(tmp_path: Path) -> None:
 def test_new_vertices_are_told_once(tmp_path: Path) -> None:
     with working(tmp_path) as pipeline:
         subscription = Subscription(top=1, threshold=0.5, limit=3)
-        tracker = ChangeTracker("test", subscription, pipeline.view)
+        tracker = ChangeTracker(subscription, pipeline.view)
         assert tracker.snapshot() == []
         view = applied(pipeline, [(vertex, "hub") for vertex in "abcde"])
         first = tracker.advance(view)

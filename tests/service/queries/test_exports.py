@@ -67,7 +67,7 @@ def test_ranks_are_those_of_the_view_in_order_of_ids() -> None:
     engine, keys = graph(False)
     # known to the table, but not to the view
     keys._table.assign(pa.array(["later"]))
-    view = View(4, 9, 1e-7, 5, 5, {}, engine.publish(), keys)
+    view = View("test", 4, 9, 1e-7, 5, 5, {}, engine.publish(), keys)
     with patch.object(exports, "PIECE_ROWS", 2):
         export = ranks_export(view)
         pieces = list(export.pieces)

@@ -37,7 +37,7 @@ def view() -> View:
     result = engine.update()
     keys = VertexTable("integer")
     keys.assign(pa.array(range(100, 130), pa.int64()))
-    return View(1, 1, result.error_bound, 30, 29, {}, engine.publish(), keys.state)
+    return View("test", 1, 1, result.error_bound, 30, 29, {}, engine.publish(), keys.state)
 
 
 def test_small_asks_walk_once(view: View, walks: list[tuple[int, int]]) -> None:

@@ -114,7 +114,7 @@ async def top(
     count_places(request, min(k, view.vertices), "k")
 
     def respond() -> Response:
-        members = None if among is None else view.members(graph.name, among)
+        members = None if among is None else view.members(among)
         places = view.top(k, offset, members)
         tag = entity_tag(request, graph, view.state, media_type, coding)
         if media_type != JSON:

@@ -53,7 +53,7 @@ async def put_set(request: Request, graph: OpenGraph, name: Name) -> Response:
 )
 async def read_set(request: Request, graph: OpenGraph, name: Name, view: PublishedView) -> Response:
     """The vertices of a set, in order of first appearance."""
-    ids = view.members(graph.name, name, "name")
+    ids = view.members(name, "name")
     limit_of(request).copy(context_of(request), len(ids))
 
     def respond() -> Response:
@@ -74,7 +74,7 @@ async def read_set(request: Request, graph: OpenGraph, name: Name, view: Publish
 )
 async def drop_set(request: Request, graph: OpenGraph, name: Name) -> Response:
     """Removes a set; its vertices stay. This is a batch, with a version."""
-    graph.pipeline.view.members(graph.name, name, "name")
+    graph.pipeline.view.members(name, "name")
     nothing = EMPTY[graph.options.keys]
     await ranked(graph, _batch(request, graph, name, SetChange(nothing, nothing, "drop")))
     return Response(status_code=204)

@@ -80,7 +80,7 @@ async def put_view(
     pending = WatchRequest([asked], timeout, view)
     graph.pipeline.submit_query(pending)
     is_new, published = await result_of(pending.answer, graph, request)
-    found = published.rank_view(graph.name, view)
+    found = published.rank_view(view)
     if found.error is not None:
         raise found.error
     document = {"name": view, **_document(graph, found), **_version(published)}
@@ -110,7 +110,7 @@ async def read_view(
     request: Request, graph: OpenGraph, view: Name, published: PublishedView
 ) -> Response:
     """What a view is, and the error bound of its ranks for the newest version."""
-    found = published.rank_view(graph.name, view)
+    found = published.rank_view(view)
     document = {"name": view, **_document(graph, found), **_version(published)}
     return response_by_content(request, graph, orjson.dumps(document))
 
@@ -120,7 +120,7 @@ async def read_views(request: Request, graph: OpenGraph, published: PublishedVie
     """The views of a graph, by name."""
     views = [
         {"name": name, **_document(graph, found)}
-        for name, found in sorted(published.known_rank_views(graph.name).items())
+        for name, found in sorted(published.known_rank_views.items())
     ]
     document = {**_version(published), "views": views}
     return response_by_content(request, graph, orjson.dumps(document))

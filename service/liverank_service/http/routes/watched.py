@@ -77,7 +77,7 @@ async def read_watched(
     request: Request, graph: OpenGraph, name: Name, view: PublishedView
 ) -> Response:
     """The answer for the newest version, which is computed already."""
-    count_places(request, len(_watched(graph.name, view, name).vertices), "k")
+    count_places(request, len(_watched(view, name).vertices), "k")
     return await _answer(
         graph,
         view,
@@ -96,7 +96,7 @@ async def rank_in_watched(
 ) -> Response:
     """The rank of one of the k vertices of the answer."""
     key = key_from_text(vertex, graph.options.keys)
-    watched = _watched(graph.name, view, name)
+    watched = _watched(view, name)
     place = watched.vertices.index(key).as_py()
     if place < 0:
         raise UnknownVertex(graph.name, key)
@@ -119,9 +119,9 @@ class _Answered(NamedTuple):
     ignored: list[Any]
 
 
-def _watched(graph: str, view: View, name: str) -> _Answered:
+def _watched(view: View, name: str) -> _Answered:
     """Raises NotReady, UnknownWatched, and the error for which there is no answer."""
-    answer, watched = view.answer(graph, name), (view.watched or {})[name]
+    answer, watched = view.answer(name), (view.watched or {})[name]
     return _Answered(watched.query, watched.vertices, answer, watched.ignored)
 
 
@@ -129,7 +129,7 @@ async def _answer(
     graph: Graph, view: View, name: str, respond: Callable[[dict[str, Any]], Response]
 ) -> Response:
     """What `respond` makes of the answer; on a thread if it is long."""
-    watched = _watched(graph.name, view, name)
+    watched = _watched(view, name)
     size = len(watched.vertices) + len(watched.query.seeds) + len(watched.query.among or ())
     if size <= FEW_ROWS:
         return respond(_body(graph, view, name, watched))
