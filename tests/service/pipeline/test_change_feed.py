@@ -286,7 +286,7 @@ def test_events_of_a_view_have_its_bound_though_its_ranks_are_skipped(pipeline: 
         receipts = []
         for number in range(8):
             receipts.append(send(pipeline, batch([("a", f"v{number}"), (f"v{number}", "hub")])))
-            bounds.append(pipeline.view.answer("test", "mine").error_bound)
+            bounds.append(pipeline.view.answer("mine").error_bound)
         gate.set()
         found = [members(event) for event in events(joined, joined.after, 8)]
     assert any(one["deferred"] for one in found)
