@@ -109,7 +109,6 @@ class Pipeline:
             graph,
             directory,
             window,
-            self.shards,
             checkpoint_limits,
             analysis_limits or AnalysisLimits(),
             observer or Observer(),

@@ -57,7 +57,6 @@ from liverank_service.pipeline.checkpointer import (
 from liverank_service.pipeline.keyed_graph import KeyedGraph, SourcePositions, VertexSets
 from liverank_service.pipeline.published import PublishedViews
 from liverank_service.pipeline.ranking import RECOVERY, Ranking
-from liverank_service.pipeline.shards import Shards
 from liverank_service.pipeline.waiting import Waiters
 from liverank_service.pipeline.window import Window, WindowOptions
 from liverank_service.pipeline.writer import WorkQueue, Writer
@@ -242,7 +241,6 @@ class Opening:
     graph: str
     directory: Path
     window: WindowOptions | None
-    shards: Shards
     checkpoint_limits: CheckpointLimits
     analysis_limits: AnalysisLimits
     observer: Observer
