@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 import liverank.options
 from liverank.choices import KeyKind, Mode, Order, ValuesOf
 from liverank.client.responses import AnalysisProgress
+from liverank.options import given
 from liverank_gpu import (
     PROGRAMS,
     Algorithm,
@@ -94,8 +95,7 @@ class RunLimits(BaseModel):
     @property
     def of_engine(self) -> ProgramLimits:
         """Those that the engine keeps itself."""
-        given = {"supersteps": self.supersteps, "memory": self.memory}
-        return ProgramLimits(**{name: each for name, each in given.items() if each is not None})
+        return ProgramLimits(**given(supersteps=self.supersteps, memory=self.memory))
 
 
 NO_LIMITS = RunLimits()

@@ -12,9 +12,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from liverank.options import given
 from liverank_gpu import CapturedEdges
 from liverank_service.queries.analyses import AnalysisAnswer
-from liverank_service.queries.model import QueryResponse, members_of, trace_member
+from liverank_service.queries.model import QueryResponse, members_of
 from liverank_service.queries.view import Places, View
 from liverank_service.vertex_keys import ARROW_TYPES, VertexKeys
 
@@ -115,7 +116,7 @@ def answers_stream(found: QueryResponse, labels: Sequence[Any]) -> bytes:
         {
             "query": label,
             **members_of(answer.places, answer.ignored),
-            **trace_member(answer.places),
+            **given(trace=answer.places.trace),
         }
         for label, answer in zip(labels, found.answers, strict=True)
     ]

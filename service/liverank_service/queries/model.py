@@ -385,11 +385,6 @@ def members_of(places: Personalized, ignored: list[Any]) -> dict[str, Any]:
     }
 
 
-def trace_member(places: Personalized) -> dict[str, Trace]:
-    """The member of a document that has the trace, if there is one."""
-    return {} if places.trace is None else {"trace": places.trace}
-
-
 def no_places(query: PersonalizedQuery) -> Personalized:
     """The answer to a query that has no ranks."""
     trace = Trace.of(0, 0, []) if query.trace else None

@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Request, Response
 
-from liverank.options import PersonalizedQuery
+from liverank.options import PersonalizedQuery, given
 from liverank_gpu import PUBLISHED_METHODS, TARGETS, Personalized
 from liverank_service.catalog import Graph
 from liverank_service.errors import FormatError, InvalidField, RequestTooLarge
@@ -49,7 +49,6 @@ from liverank_service.queries.model import (
     QueryResponse,
     WatchedQuery,
     members_of,
-    trace_member,
 )
 from liverank_service.queries.view import View, state_of
 from liverank_service.settings import Settings
@@ -226,6 +225,5 @@ def answer_document(vertices: pa.Array, places: Personalized, ignored: list[Any]
         "error_bound": places.error_bound,
         "ranks": ranked_vertices(vertices, places.ranks),
         **members_of(places, ignored),
-        **({} if places.refused is None else {"refused": places.refused}),
-        **trace_member(places),
+        **given(refused=places.refused, trace=places.trace),
     }
