@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
+from sys import float_info
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -101,7 +101,7 @@ class Options:
         ):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not isfinite(value) or not low < value < high:
+            if not number or not low < value < high:
                 raise InvalidValue(name, value, requirement)
         if self.dangling not in get_args(Dangling):
             raise InvalidValue("dangling", self.dangling, "'uniform' or 'self-loop'")
@@ -118,7 +118,7 @@ class Options:
             number = isinstance(self.half_life, int | float) and not isinstance(
                 self.half_life, bool
             )
-            if not number or not isfinite(self.half_life) or self.half_life <= 0.0:
+            if not number or not 0.0 < self.half_life <= float_info.max:
                 raise InvalidValue("half_life", self.half_life, "a number of seconds above 0")
             if self.dangling != "uniform":
                 # a loop of the policy has no time
