@@ -6,11 +6,10 @@ runs each of PARTS under each of these tools, as many processes at a time as the
 records what they found. `--part` runs one part, without a tool. Each array has memory of its own
 from the driver, so that a tool knows its ends, and what was never written.
 
-The edges of a dynamic graph (benchmarks.sanitized_edges), and those of generated graphs, are
-compared with those on ``cpu``. Ranks: every strategy, both policies, with and without weights and
-directions, and by pages; their errors are compared with their bounds. Personalized queries of every
-method, alone, together, watched and among a few vertices. Programs: their answers are those on
-``cpu``. It fails if a kernel that liverank_gpu.backends.cuda.kernels.loader names was not launched.
+The edges of a dynamic graph, and those of generated graphs. Ranks: every strategy, both policies,
+with and without weights and directions, and by pages. Personalized queries of every method, alone,
+together, watched and among a few vertices. Programs. What they compute is compared by tests/gpu; a
+run fails if a kernel that liverank_gpu.backends.cuda.kernels.loader names was not launched.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, product
@@ -35,7 +34,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.sanitized_edges import batch_of, same_edges
 from liverank_gpu import (
     METHODS,
     PROGRAMS,
@@ -48,12 +46,13 @@ from liverank_gpu import (
     PersonalizedQuery,
     RankReference,
     ViewQuery,
-    verify,
 )
 from liverank_gpu.backends import backend_named
 from liverank_gpu.backends.cuda import kernels_of
 from liverank_gpu.backends.cuda.kernels.loader import kernels, units
+from liverank_gpu.engine import Group
 from liverank_gpu.generate import preferential_attachment, published, rmat, uniform
+from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.once import rank_once
 from liverank_gpu.operations.backend import Backend, PageRule
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
@@ -82,66 +81,148 @@ TOGETHER = 9
 """Queries submitted together."""
 
 
-def generated(backend: Backend) -> list[list[int]]:
-    """What the generators draw."""
-    numbers = backend.generate.random_numbers(np.uint64(1), 3, 1000)
-    attached = [
-        preferential_attachment(n, d, probability=0.2, seed=1, backend=backend).links.ravel()
-        for n, d in ((3000, 5), (300, 40))
-    ]
-    # with one edge a vertex, the order in which threads run does not matter
+STREAMED = (
+    Options(vertex_order="given"),
+    Options(vertex_order="degree", directed=False),
+    Options(vertex_order="degree", dangling="self-loop", weighted=True),
+    Options(vertex_order="given", half_life=1.0, directed=False),
+)
+"""Kinds of graphs that a stream changes."""
+
+NO_EDGES = np.empty((2, 0), np.int64)
+
+LOADED_AT_ONCE, REBUILT_BY = 1000, 4000
+"""Edges of a range, and operations above which a batch rebuilds the graph: a small graph has all
+cases of a large one then.
+"""
+
+
+def small_limits() -> ExitStack:
+    """A context in which small graphs are treated as large ones are."""
+
+    def is_rebuilt_by(graph: DynamicGraph, operations: int) -> bool:
+        return operations > (REBUILT_BY if graph.edges else 0)
+
+    stack = ExitStack()
+    for name, value in (
+        ("packed_csr.LOADED_AT_ONCE", LOADED_AT_ONCE),
+        ("packed_csr.LEAST_SPARE", 4),
+        ("packed_csr.SPARE_PART", 1 << 40),
+        ("dynamic_graph.DynamicGraph.is_rebuilt_by", is_rebuilt_by),
+    ):
+        stack.enter_context(patch(f"liverank_gpu.graph.{name}", value))
+    return stack
+
+
+def batch_of(
+    options: Options,
+    time: int,
+    insert: NDArray[np.int64],
+    delete: NDArray[np.int64] = NO_EDGES,
+    **others: Any,
+) -> EdgeBatch:
+    """A batch with the columns that such a graph takes.
+
+    time            in half-lives
+    insert, delete  int64[2, …], sources and targets
+    """
+    sources, targets = insert
+    weights: Any
+    times: Any
+    # sums of these are exact in any order
+    weights = (1 + (sources + targets + time) % 8) / 4 if options.weighted else None
+    times = options.half_life * (time + sources % 3) if options.half_life else None
+    columns = (sources, targets, delete[0], delete[1])
+    return EdgeBatch(*columns, weights=weights, times=times, **others)
+
+
+def stream(backend: Backend, options: Options) -> None:
+    """Loads ranges of rows in either vertex order, rebuilds by a batch, grows and empties a hub,
+    loses vertices, moves rows and packs them into arrays without spare slots.
+    """
+    generator = np.random.default_rng(5)
+    graph = Group().graph(backend, options)
+    with small_limits():
+        edges = (800 * generator.random((2, 6000)) ** 3).astype(np.int64)
+        graph.apply(batch_of(options, 0, edges))
+        for step, size in enumerate((10, 300, 5000, 40)):
+            new = generator.integers(0, 900, (2, size))
+            hub = np.full(size, 7)
+            gone = edges[:, generator.integers(0, 6000, size)]
+            removed = generator.integers(0, 1000, 9)
+            to_hub, from_hub = np.stack([new[0], hub]), np.stack([hub, new[1]])
+            on_conflict = "add" if options.weighted else "replace"
+            batches: tuple[tuple[Any, dict[str, Any]], ...] = (
+                ((new, gone), {}),
+                ((from_hub, to_hub), {"on_conflict": on_conflict}),
+                ((to_hub, from_hub), {"remove": removed, "vertices": 1000 + size}),
+            )
+            for place, (columns, others) in enumerate(batches):
+                # edges expire after 100 half-lives
+                graph.apply(batch_of(options, 90 * step + 20 * place, *columns, **others))
+            assert graph.outgoing.partition().count == graph.in_rows().count == graph.vertices
+            graph.edge_list(), graph.edge_weights()
+
+
+def wide_columns(backend: Backend, weighted: bool) -> None:
+    """Loads and rebuilds from 64-bit ids that are on the device already, and a batch that is too
+    large to be applied by one launch.
+    """
+    graph, generator = DynamicGraph(backend, "uniform", weighted=weighted), np.random.default_rng(7)
+    columns = backend.xp.asarray(generator.integers(0, 500, (2, 2000)))
+    weights = backend.xp.ones(2000, np.float32) if weighted else None
+    with small_limits():
+        graph.apply(EdgeBatch(columns[0], columns[1], weights=weights))
+    graph.apply(EdgeBatch(columns[1], columns[0], weights=weights))
+    many = generator.integers(0, 500, (2, 20_000))
+    weights = np.ones(20_000, np.float32) if weighted else None
+    graph.apply(EdgeBatch(many[0], many[1], weights=weights))
+
+
+def dynamic_graphs(backend: Backend) -> None:
+    """Of every kind."""
+    for options in STREAMED:
+        stream(backend, options)
+    for weighted in (False, True):
+        wide_columns(backend, weighted)
+
+
+def generated(backend: Backend) -> None:
+    """Draws graphs."""
+    backend.generate.random_numbers(np.uint64(1), 3, 1000)
+    for n, d in ((3000, 5), (300, 40)):
+        preferential_attachment(n, d, probability=0.2, seed=1, backend=backend)
     for scheme in get_args(published.Scheme):
-        drawn = published.preferential_attachment(
+        published.preferential_attachment(
             9000, 1, probability=0.1, seed=1, scheme=scheme, backend=backend
         )
-        attached.append(drawn.graph.links.ravel())
-    columns = uniform(300, 4000, seed=1, backend=backend)
-    return [backend.device.to_host(drawn).tolist() for drawn in (numbers, *attached, *columns)]
+    uniform(300, 4000, seed=1, backend=backend)
 
 
-def programs(backend: Backend, options: Options) -> dict[str, list[float]]:
-    """What every program answers, continued after insertions too. Rows of every length."""
-    engine, generator = Engine(options, backend), np.random.default_rng(8)
-    edges = (400 * generator.random((2, 3000)) ** 3).astype(np.int64)
-    spokes = np.stack([np.full(1500, 3), np.arange(1500)])
-    engine.apply(batch_of(options, 0, np.concatenate([edges, spokes, spokes[::-1]], axis=1)))
-    modes = ("synchronous", "asynchronous")
-    first = [(name, engine.run(name)) for name in PROGRAMS]
-    engine.apply(batch_of(options, 1, edges[::-1, :50], edges[:, :1]))
-    answers = dict(first)
-    for mode in modes:
-        for name in ("levels", "distances", "components"):
-            answers[f"{name} {mode}, after"] = engine.run(name, after=answers[name], mode=mode)
-    for name in ("levels", "distances", "components"):
-        for mode in modes:
-            answers[f"{name} {mode}"] = engine.run(name, mode=mode)
-    answers["one at a time"] = engine.run("trussness", binary=0, partitions=3)
-    found = {name: rounded(answer.values) for name, answer in answers.items()}
-    return found | windowed(backend, options, edges)
+def programs(backend: Backend) -> None:
+    """Every program, continued after insertions too, and over windows of edges. Rows of every
+    length.
+    """
+    for options in (Options(), Options(weighted=True, directed=False)):
+        engine, generator = Engine(options, backend), np.random.default_rng(8)
+        edges = (400 * generator.random((2, 3000)) ** 3).astype(np.int64)
+        spokes = np.stack([np.full(1500, 3), np.arange(1500)])
+        engine.apply(batch_of(options, 0, np.concatenate([edges, spokes, spokes[::-1]], axis=1)))
+        first = {name: engine.run(name) for name in PROGRAMS}
+        engine.apply(batch_of(options, 1, edges[::-1, :50], edges[:, :1]))
+        modes = ("synchronous", "asynchronous")
+        for name, mode in product(("levels", "distances", "components"), modes):
+            engine.run(name, after=first[name], mode=mode)
+            engine.run(name, mode=mode)
+        engine.run("trussness", binary=0, partitions=3)
+        with OutOfCorePrograms(1 << 20, options, backend) as graph:
+            graph.add(*edges)
+            algorithms = [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
+            for name in ("levels", "distances", "components", "pagerank", *algorithms):
+                graph.run(name)
 
 
-def rounded(values: NDArray[Any]) -> list[Any]:
-    """Of records member by member: columns."""
-    members = values.dtype.names
-    return values.round(9).tolist() if members is None else [rounded(values[m]) for m in members]
-
-
-def windowed(
-    backend: Backend, options: Options, edges: NDArray[np.int64]
-) -> dict[str, list[float]]:
-    """What programs answer over windows of edges."""
-    found = {}
-    with OutOfCorePrograms(1 << 20, options, backend) as graph:
-        graph.add(*edges)
-        algorithms = [name for name, each in PROGRAMS.items() if isinstance(each, Algorithm)]
-        for name in ("levels", "distances", "components", *algorithms):
-            found[f"{name} in windows"] = graph.run(name).answer.values.tolist()
-        ranks = graph.run("pagerank", tolerance=1e-12).answer.values
-        found["pagerank in windows"] = ranks.round(9).tolist()
-    return found
-
-
-def rank(backend: Backend, options: Options) -> None:
+def rank(options: Options, backend: Backend) -> None:
     """A stream of batches, each ranked by another strategy; then queries."""
     generator = np.random.default_rng(6)
     # few sweeps, which a sanitizer slows down; bounds hold wherever a solve ends
@@ -161,14 +242,14 @@ def rank(backend: Backend, options: Options) -> None:
         engine.apply(batch_of(options, 3 * place, new, gone))
         # sweeps over a graph as small as this are fused
         with single_sweeps(backend) if place % 2 else nullcontext():
-            check(engine, engine.update(strategy).error_bound)
+            engine.update(strategy)
         engine.refresh_watched()
     time = 3 * len(STRATEGIES) + 6
     # which the schedule does not choose on a graph that converges so fast
     iterate = engine.internals.iterate
     iterate.reset()
     sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-    check(engine, engine.update("auto").error_bound)
+    engine.update("auto")
     ranks = engine.publish()
     ranks.top(20)
     told = RankReference(ranks)
@@ -178,9 +259,9 @@ def rank(backend: Backend, options: Options) -> None:
     engine.update("dynamic-frontier-prune", "published")
     engine.update("static", "published")
     engine.apply(batch_of(options, time, new, remove=generator.integers(10, 1 << SCALE, 40)))
-    check(engine, engine.update("auto").error_bound)
+    engine.update("auto")
     push_parts(engine)
-    check(engine, engine.update("auto").error_bound)
+    engine.update("auto")
     read_edges(engine, batch_of(options, time + 3, following[:, 9:]))
     engine.update("auto")
     vertices = np.delete(np.arange(1 << SCALE), engine.free_ids())
@@ -227,7 +308,7 @@ def push_parts(engine: Engine) -> None:
     assert trace.pushes > 0
 
 
-def paged_ranks(backend: Backend, reference: Backend) -> None:  # noqa: ARG001
+def paged_ranks(backend: Backend) -> None:
     """Ranks by pages, which a stream splits and fills in several rounds."""
     edges = np.stack(rmat(SCALE - 1, 16, seed=2))
     spokes = np.stack([np.arange(1 << SCALE - 1), np.full(1 << SCALE - 1, 9)])
@@ -236,34 +317,26 @@ def paged_ranks(backend: Backend, reference: Backend) -> None:  # noqa: ARG001
     for weighted in (False, True):
         engine = Engine(Options(max_iterations=SWEEPS, weighted=weighted), paged(backend))
         engine.apply(EdgeBatch(*edges))
-        _stream_by_pages(engine, batches)
-
-
-def _stream_by_pages(engine: Engine, batches: Sequence[EdgeBatch]) -> None:
-    for batch in batches:
-        engine.apply(batch)
-        with single_sweeps(engine.internals.backend):
-            check(engine, engine.update("static").error_bound)
-            iterate = engine.internals.iterate
-            iterate.reset()
-            sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
-            check(engine, engine.update("auto").error_bound)
-    engine.personalized(np.array([3]), k=5, method="pull")
-    assert engine.memory()["pages"] > 0
+        for batch in batches:
+            engine.apply(batch)
+            with single_sweeps(engine.internals.backend):
+                engine.update("static")
+                iterate = engine.internals.iterate
+                iterate.reset()
+                sweep_to_target(iterate, 4, [kind for kind in SWEEP_KINDS if kind.accelerated])
+                engine.update("auto")
+        engine.personalized(np.array([3]), k=5, method="pull")
+        assert engine.memory()["pages"] > 0
 
 
 def read_edges(engine: Engine, following: EdgeBatch) -> None:
     """Reads the edges of a few vertices, and all edges of one moment after another batch."""
-    reader, either = engine.edge_reader, not engine.options.directed
-    sources, targets = engine.edge_list()
+    reader = engine.edge_reader
     captured = reader.capture(reader.buffer())
-    leaving = np.isin(sources, [3, 5]) | (either & np.isin(targets, [3, 5]))
-    assert len(reader.out_edges(np.array([3, 5]), 1 << 20).sources) == leaving.sum()
-    arriving = (targets == 3) | (either & (sources == 3))
-    assert reader.neighbours(3, "in", 100).degree == arriving.sum()
+    reader.out_edges(np.array([3, 5]), 1 << 20)
+    reader.neighbours(3, "in", 100)
     engine.apply(following)
-    blocks = [block.sources << 32 | block.targets for block in captured.blocks()]
-    assert sorted(np.concatenate(blocks)) == sorted(sources << 32 | targets)
+    assert sum(len(block.sources) for block in captured.blocks())
 
 
 def paged(backend: Backend) -> Backend:
@@ -276,39 +349,12 @@ def single_sweeps(backend: Backend) -> AbstractContextManager[Any]:
     return patch.object(type(backend.sweeps), "most_fused", lambda *_: 1)
 
 
-def check(engine: Engine, bound: float) -> None:
-    """Asserts that the ranks are within their bound."""
-    vertices = np.delete(np.arange(engine.id_limit), engine.free_ids())
-    sources, targets = np.searchsorted(vertices, engine.edge_list())
-    weights = engine.edge_weights()
-    if not engine.options.directed:
-        others = sources != targets
-        both = (np.append(sources, targets[others]), np.append(targets, sources[others]))
-        (sources, targets), weights = both, np.append(weights, weights[others])
-    matrix = (len(vertices), engine.options.damping, engine.options.dangling, None, weights)
-    exact, uncertain = verify.pagerank(sources, targets, *matrix)
-    assert np.abs(engine.publish().of(vertices) - exact).sum() <= bound + uncertain
-
-
-def same_draws(backend: Backend, reference: Backend) -> None:
-    assert generated(backend) == generated(reference)
-
-
-def bounded_errors(options: Options, backend: Backend, reference: Backend) -> None:  # noqa: ARG001
-    rank(backend, options)
-
-
-def same_answers(backend: Backend, reference: Backend) -> None:
-    for options in (Options(), Options(weighted=True, directed=False)):
-        assert programs(backend, options) == programs(reference, options)
-
-
-PARTS: dict[str, Callable[[Backend, Backend], None]] = {
-    "edges": same_edges,
-    "generated": same_draws,
-    **{f"ranks-{place}": partial(bounded_errors, options) for place, options in enumerate(RANKED)},
+PARTS: dict[str, Callable[[Backend], None]] = {
+    "edges": dynamic_graphs,
+    "generated": generated,
+    **{f"ranks-{place}": partial(rank, options) for place, options in enumerate(RANKED)},
     "pages": paged_ranks,
-    "programs": same_answers,
+    "programs": programs,
 }
 
 
@@ -331,15 +377,12 @@ def watch_launches(backend: Backend) -> set[str]:
     return left
 
 
-def run(backend: Backend, reference: Backend, parts: Sequence[str] = tuple(PARTS)) -> set[str]:
-    """Runs parts on a ``cuda`` backend. Returns the kernels that were not launched.
-
-    reference  the backend that edges, draws and answers are compared with
-    """
+def run(backend: Backend, parts: Sequence[str] = tuple(PARTS)) -> set[str]:
+    """Runs parts on a ``cuda`` backend. Returns the kernels that were not launched."""
     left = watch_launches(backend)
     for part in parts:
-        PARTS[part](backend, reference)
-        print(f"{part}: as expected", flush=True)
+        PARTS[part](backend)
+        print(f"{part}: done", flush=True)
     return left
 
 
@@ -405,7 +448,7 @@ def main() -> None:
 
     cupy.cuda.set_allocator(None)
     parts = given.parts or tuple(PARTS)
-    left = run(backend_named("cuda"), backend_named("cpu"), parts)
+    left = run(backend_named("cuda"), parts)
     print(_NOT_LAUNCHED + json.dumps(sorted(left)))
     assert given.parts or not left
 

@@ -7,7 +7,6 @@ from unittest.mock import patch
 import pytest
 
 from benchmarks import sanitize
-from liverank_gpu.backends import backend_named
 from tests.cuda_emulator.emulated import emulated_backend
 
 FOR_DEVICE_COLUMNS = {
@@ -24,5 +23,5 @@ def test_the_stream_launches_every_kernel_of_either_kind(request: pytest.Fixture
         pytest.skip("takes minutes: run with --all, as with every new kernel")
     # the smallest graph with a row for several warps
     with patch.object(sanitize, "SCALE", 12):
-        left = sanitize.run(emulated_backend(), backend_named("cpu"))
+        left = sanitize.run(emulated_backend())
     assert left == FOR_DEVICE_COLUMNS
