@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.server import Server
 from liverank.client import Client
 from liverank_gpu.generate import rmat
 
@@ -184,6 +185,16 @@ def single_edges(port: int, clients: int, seconds: float) -> tuple[list[float], 
     begun = time.perf_counter()
     asyncio.run(all_clients())
     return latencies, time.perf_counter() - begun
+
+
+def timed_edges(server: Server, clients: int, seconds: float) -> tuple[list[float], float, float]:
+    """What `single_edges` returns, and the processor time of the server; a second before is not
+    counted.
+    """
+    single_edges(server.port, clients, 1.0)
+    before = server.cpu_seconds
+    latencies, took = single_edges(server.port, clients, seconds)
+    return latencies, took, server.cpu_seconds - before
 
 
 def query(port: int, path: str, vertices: list[list[int]], _: Event) -> list[dict[str, Any]]:

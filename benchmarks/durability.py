@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.clients import single_edges
+from benchmarks.clients import timed_edges
 from benchmarks.harness import run
 from benchmarks.server import Server
 from liverank_gpu import Options, Solve
@@ -71,10 +71,7 @@ def writes(data: Path, clients: int, seconds: float) -> dict[str, Any]:
     """Throughput, latency and processor time of durable single edges."""
     server = Server(data)
     server.wait_for("/readyz")
-    single_edges(server.port, clients, 1.0)
-    before = server.cpu_seconds
-    latencies, took = single_edges(server.port, clients, seconds)
-    spent = server.cpu_seconds - before
+    latencies, took, spent = timed_edges(server, clients, seconds)
     server.kill()
     latencies.sort()
     return {

@@ -1,6 +1,6 @@
-"""Whole solves beside other libraries at equal measured error, and batches of 10 edges on a grid
-beside a solve from uniform ranks. On ``cpu``: igraph (PRPACK), NetworKit, NetworkX, and power
-iterations by GraphBLAS and SciPy; on ``cuda``: cuGraph and a power iteration by cuSPARSE.
+"""Whole solves beside other libraries at equal measured error. On ``cpu``: igraph (PRPACK),
+NetworKit, NetworkX, and power iterations by GraphBLAS and SciPy; on ``cuda``: cuGraph and a power
+iteration by cuSPARSE.
 
 All use the policy `uniform`. A peer is timed from its own graph in memory to its ranks: building
 that graph is not part of it. The engine is timed from a graph that was just loaded. Each peer runs
@@ -102,11 +102,6 @@ def _summary(times: list[Times]) -> dict[str, float]:
     }
 
 
-def _clock_key(threads: int) -> str:
-    """Which of the seconds of `_summary` are compared."""
-    return "least_processor_seconds" if threads == 1 else "least_seconds"
-
-
 def _error(found: Any, exact: Ranking) -> float:
     on_host = found.get() if hasattr(found, "get") else found
     return float(np.abs(on_host - exact).sum())
@@ -151,7 +146,7 @@ def compared(
             seconds, result = _timed(engine.update)
             own[place].append(seconds)
             facts["own_iterations"] = result.iterations
-    key = _clock_key(threads)
+    key = "least_processor_seconds" if threads == 1 else "least_seconds"
     for (_, facts), their_times, own_times in zip(matches, theirs, own, strict=True):
         both = _summary(their_times), _summary(own_times)
         row = {
@@ -167,54 +162,13 @@ def compared(
         yield row
 
 
-def batches_of_ten(
-    side: int, target: float, count: int, backend: BackendName, threads: int
-) -> dict[str, Any]:
-    """Batches of 8 insertions and 2 deletions on a grid, beside a solve from uniform
-    ranks.
-    """
-    edges = edges_of(f"grid-{side}")
-    chosen, clock = backend_named(backend), process_time if threads == 1 else perf_counter
-    generator = np.random.default_rng(7)
-    engine = loaded(edges, chosen, target)
-    engine.update("auto")
-    small, whole = [], []
-    for step in range(count):
-        if step % max(1, count // 5) == 0:
-            whole.append(_timed(loaded(edges, chosen, target).update)[0])
-        ends = generator.integers(0, edges.vertices, (2, 8))
-        gone = generator.integers(0, len(edges.sources), 2)
-        begin = clock()
-        engine.apply(EdgeBatch(ends[0], ends[1], edges.sources[gone], edges.targets[gone]))
-        result = engine.update("auto")
-        small.append(clock() - begin)
-        assert result.converged
-    solve = _summary(whole)[_clock_key(threads)]
-    row = {
-        "graph": edges.name,
-        "batches": count,
-        "target_error": target,
-        "batch_median_seconds": median(small),
-        "batch_mean_seconds": sum(small) / len(small),
-        "solve_seconds": solve,
-        "times_as_fast": solve / median(small),
-    }
-    print(row, flush=True)
-    return row
-
-
-def measured(
-    backend: BackendName, graphs: list[str], threads: int, rounds: int, grid: int, batches: int
-) -> dict[str, Any]:
-    """`grid` is the side of the graph that `batches` change."""
+def measured(backend: BackendName, graphs: list[str], threads: int, rounds: int) -> dict[str, Any]:
     kernels.set_threads(threads)
     Engine(backend=backend).warm_up()
     solves = [row for name in graphs for row in compared(edges_of(name), backend, threads, rounds)]
-    small = batches_of_ten(grid, 1e-6, batches, backend, threads)
-    return {"threads": threads, "solves": solves, "batches": small}
+    return {"threads": threads, "solves": solves}
 
 
 if __name__ == "__main__":
     options = {"graphs": ["rmat-20", "grid-1024", *REAL], "threads": 2, "rounds": 5}
-    options |= {"grid": 1024, "batches": 50}
     harness.run(__doc__, {"peers": (measured, options)}, backends=True)

@@ -36,7 +36,7 @@ from benchmarks.clients import (
     percentiles,
     query,
     read,
-    single_edges,
+    timed_edges,
     write,
 )
 from benchmarks.server import Server
@@ -168,10 +168,7 @@ def _figures(tree: Path, seconds: float) -> dict[str, float]:
     """The figures of one process with the code of this checkout."""
     figures = {}
     with Server.temporary(tree) as server:
-        single_edges(server.port, 32, 1.0)
-        before = server.cpu_seconds
-        latencies, took = single_edges(server.port, 32, seconds)
-        spent = server.cpu_seconds - before
+        latencies, took, spent = timed_edges(server, 32, seconds)
         figures["durable single edge, interval, ms"] = 1e3 * took / len(latencies)
         figures["durable single edge, latency, ms"] = 1e3 * median(latencies)
         figures["durable single edge, processor time, ms"] = 1e3 * spent / len(latencies)

@@ -50,8 +50,10 @@ def heading(titles: str) -> list[str]:
     return [line, "|" + " --- |" * (line.count("|") - 1)]
 
 
-def table(form: str, rows: Iterable[Row], columns: Iterable[str] = (), named: str = "") -> str:
-    """A table in one of FORMS, which has
+def table(
+    form: str, rows: Iterable[Row], columns: Iterable[str] = (), named: str = "", **others: str
+) -> str:
+    """A table in one of FORMS, with these `others`, which has
 
     titles, cells  with `` | `` between them; a cell is `shown`, ``…`` stands for the columns of
                    several values, and ``@`` for `named`
@@ -61,7 +63,7 @@ def table(form: str, rows: Iterable[Row], columns: Iterable[str] = (), named: st
                    None has none
     column, cell   the title of such a column, and what stands there
     """
-    of, lines = FORMS[form], list(rows)
+    of, lines = FORMS[form] | others, list(rows)
     values: list[Any] = list(columns)
     places = [of["cell"].replace("…", value) for value in values]
     if across := of.get("across"):

@@ -23,7 +23,7 @@ def temporal(document: Record) -> str:
 
 
 def peers(document: Record) -> str:
-    """Whole solves beside other libraries, a row for each graph and peer; then small batches."""
+    """Whole solves beside other libraries, a row for each graph and peer."""
     figures = document["figures"]
     alone = figures["threads"] == 1
     where = "On the device" if document["backend"] == "cuda" else f"{figures['threads']} threads"
@@ -33,7 +33,9 @@ def peers(document: Record) -> str:
             times["clock"] = times[clock]
     clocks = "1 thread, processor" if alone else f"{where}, wall"
     solves = f"{clocks} time, the least of the rounds:\n\n{table('peers', figures['solves'])}"
-    return f"{solves}\n\n{shown(FORMS['peers']['below'], figures['batches'])}"
+    # which older records have
+    batches = shown(FORMS["peers"]["below"], figures.get("batches", {}))
+    return f"{solves}\n\n{batches}" if batches else solves
 
 
 def programs(document: Record) -> str:

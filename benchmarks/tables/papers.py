@@ -35,21 +35,32 @@ def cuppa(document: Record) -> str:
     return "\n\n".join([*parts, *_threads(figures), *_queues(figures)])
 
 
-def _sweeps(figures: Row, named: str) -> Iterator[str]:
+_D, _P = ("edges_per_vertex", "d = {:g}"), ("probability", "p = {:g}")
+_VERTICES, _PROBABILITY = ("vertices", "{vertices:,} | …"), ("p", "{probability:g} | …")
+_SWEEPS = {
+    "vertices by probability": ("figure 11, d = 4", _VERTICES, _P),
+    "vertices by edges of a vertex": ("figure 12, p = 1/2", _VERTICES, _D),
+    "edges of a vertex": ("figure 13", _PROBABILITY, _D),
+    "probability": ("figure 14", _PROBABILITY, _D),
+}
+"""What has rows, and what has columns."""
+
+
+def _sweeps(figures: Row, what: str) -> Iterator[str]:
     """Figures 11 to 14."""
-    for name in (
-        *("vertices by probability", "vertices by edges of a vertex", "edges of a vertex"),
-        "probability",
-    ):
+    for name, (title, (down, cells), (across, column)) in _SWEEPS.items():
         if name in figures:
-            form = name.replace(" ", "-")
             rows = sorted(figures[name], key=lambda row: (row["vertices"], row["probability"]))
-            yield table(form, rows, named=named)
+            form = {"by": "probability" if down == "p" else down, "cells": cells}
+            form |= {"across": across, "column": column}
+            yield table("sweep", rows, named=f"{title}, {what}: {down}", **form)
 
 
 def _queues(figures: Row) -> Iterator[str]:
     if "largest queue" in figures:
-        yield table("largest-queue", figures["largest queue"])
+        title, largest = "figure 8, largest queue of 1,280 vertices: d", figures["largest queue"]
+        form = {"by": _D[0], "across": _P[0], "column": _P[1], "cell": "{largest_queue:,}"}
+        yield table("sweep", largest, named=title, **form)
         sizes = {row["round"]: row["largest_queue"] for row in figures["queue by round"]}
         by_round = ", ".join(f"{place}: {sizes[place]}" for place in (1, 2, 5, 10, 20, 50, 100))
         yield f"Figure 9, the largest queue by round: {by_round}."
