@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -24,25 +25,29 @@ SHARDS = "shards"
 
 @dataclass(frozen=True, slots=True)
 class InShards(Backend):
-    """A backend whose engines, by `engine_on`, are in shards in threads of this process.
+    """A backend whose engines, by `engine_on`, are in shards in threads of this process. An Engine
+    has none of it: it lacks the operations of graphs.
 
-    of  its name where shards run
+    of  that of each shard
     """
 
-    of: str = "cpu"
+    of: Backend | None = None
     shards: int = 3
 
     @property
     def alone(self) -> Backend:
         """That of each shard, on which exchanges cost nothing, so that small graphs are pushed."""
-        given = {field.name: getattr(self, field.name) for field in fields(Backend)}
-        given |= {"name": self.of, "costs": replace(self.costs, exchange=0.0)}
-        return Backend(**given)
+        assert self.of is not None
+        own = {name: getattr(self, name) for name in _FIELDS if name not in ("name", "graph")}
+        return replace(self.of, **own | {"costs": replace(self.costs, exchange=0.0)})
+
+
+_FIELDS = [field.name for field in fields(Backend)]
 
 
 def in_threads(backend: Backend) -> InShards:
-    given = {field.name: getattr(backend, field.name) for field in fields(Backend)}
-    return InShards(**given | {"name": SHARDS}, of=backend.name)
+    own: dict[str, Any] = {name: getattr(backend, name) for name in _FIELDS}
+    return InShards(**own | {"name": SHARDS, "graph": None}, of=backend)
 
 
 def engine_on(options: Options, backend: Backend) -> Engine:

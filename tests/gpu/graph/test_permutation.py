@@ -14,7 +14,7 @@ from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling, VertexOrder
 from tests.gpu.doubles import looked_after
-from tests.gpu.graphs import FAMILIES, Model, assert_certified, random_batch
+from tests.gpu.graphs import FAMILIES, Model, assert_certified, engine_on, random_batch
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -130,10 +130,11 @@ def test_ids_that_no_graph_has_are_not_found(backend: Backend) -> None:
             check_invariants(graph, model)
 
 
+@pytest.mark.in_shards
 def test_ranks_published_between_the_first_edges_and_their_solve_are_the_old_ones(
     backend: Backend,
 ) -> None:
-    engine = Engine(Options(vertex_order="degree"), backend)
+    engine = engine_on(Options(vertex_order="degree"), backend)
     engine.apply(EdgeBatch(vertices=4))
     engine.update()
     engine.apply(EdgeBatch.of(insert=[(2, 3), (1, 3), (0, 3), (3, 4)]))

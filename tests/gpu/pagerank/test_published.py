@@ -16,6 +16,7 @@ from tests.gpu.graphs import (
     FAMILIES,
     WeightedModel,
     assert_certified,
+    engine_on,
     loaded,
     random_graph,
     some_weights,
@@ -49,7 +50,7 @@ def _started(
 ) -> tuple[Engine, PublishedReference, np.random.Generator]:
     vertices, edges = random_graph(seed)
     pairs = [(u, v) for u, v in edges.tolist()]
-    engine, reference = Engine(options, backend), PublishedReference(options, vertices)
+    engine, reference = engine_on(options, backend), PublishedReference(options, vertices)
     engine.apply(EdgeBatch.of(pairs, vertices=vertices))
     reference.apply(pairs, [])
     return engine, reference, np.random.default_rng(seed)
@@ -67,6 +68,7 @@ def _assert_equal(engine: Engine, reference: PublishedReference, strategy: str) 
     return result.error_bound
 
 
+@pytest.mark.in_shards
 @pytest.mark.any_thread_order
 @pytest.mark.parametrize("kind", BATCHES)
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -137,6 +139,7 @@ def test_published_static_of_every_family_is_certified(
     assert_certified(engine, engine.update("naive-dynamic").error_bound)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("strategy", PUBLISHED)
 def test_published_strategies_rank_weighted_graphs(
@@ -144,7 +147,7 @@ def test_published_strategies_rank_weighted_graphs(
 ) -> None:
     generator = np.random.default_rng(PUBLISHED.index(strategy))
     options = Options(dangling=dangling, form="published", weighted=True)
-    engine, model = Engine(options, backend), WeightedModel(dangling)
+    engine, model = engine_on(options, backend), WeightedModel(dangling)
     vertices, edges = random_graph(3)
     weights = some_weights(generator, len(edges))
     first = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)

@@ -18,6 +18,7 @@ from tests.gpu.graphs import (
     Model,
     Pairs,
     assert_certified,
+    engine_on,
     igraph_ranks,
     is_slow,
     loaded,
@@ -52,6 +53,7 @@ def _weights(pairs: Pairs, weighted: bool) -> NDArray[np.float32] | None:
     return some_weights(np.random.default_rng(len(pairs[1])), len(pairs[1])) if weighted else None
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("directed", [True, False])
@@ -105,6 +107,7 @@ def test_any_damping_is_certified(damping: float, dangling: Dangling, backend: B
     assert_certified(engine, result.error_bound)
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -112,7 +115,7 @@ def test_every_strategy_keeps_its_certificate_through_a_stream(
     strategy: str, dangling: Dangling, directed: bool, removes: bool, backend: Backend, long: bool
 ) -> None:
     generator = np.random.default_rng(STRATEGIES.index(strategy))
-    engine = Engine(Options(dangling=dangling, directed=directed), backend)
+    engine = engine_on(Options(dangling=dangling, directed=directed), backend)
     model = Model(dangling, directed)
     for step in range(12 if is_slow(backend) and not long else 50):
         batch = random_batch(generator, model, 60 if step == 0 else 12, removes)
@@ -163,9 +166,10 @@ def test_new_vertices_move_nobody_else(backend: Backend) -> None:
     assert len(set(after[34:].tolist())) == 1
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_empty_graph_has_no_ranks_and_no_error(strategy: str, backend: Backend) -> None:
-    engine = Engine(backend=backend)
+    engine = engine_on(Options(), backend)
     engine.apply(EdgeBatch())
     result = engine.update(strategy)
     assert (result.iterations, result.error_bound, result.converged) == (0, 0.0, True)

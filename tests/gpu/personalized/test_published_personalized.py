@@ -84,6 +84,7 @@ def test_each_iteration_is_that_of_the_paper(method: str, kind: str, backend: Ba
         assert np.allclose(answer.ranks[:3], (reference.scores / reference.scores.sum())[best])
 
 
+@pytest.mark.in_shards
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_every_family_is_certified(method: str, family: str, backend: Backend) -> None:
@@ -203,6 +204,7 @@ def test_the_bound_is_true_when_iterations_run_out(backend: Backend) -> None:
         assert 1e-3 < reference.exact_error() <= answer.error_bound
 
 
+@pytest.mark.in_shards
 def test_a_published_query_begins_again_after_a_batch(backend: Backend) -> None:
     engine = _engine(backend, 9)
     queries = [_query(method) for method in PUBLISHED_METHODS]

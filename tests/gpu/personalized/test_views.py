@@ -37,6 +37,7 @@ from tests.gpu.graphs import (
     Model,
     arc_weights_of,
     arcs_of,
+    engine_on,
     is_slow,
     random_batch,
     some_weights,
@@ -198,6 +199,7 @@ def follow_views(
     return engine
 
 
+@pytest.mark.in_shards
 @pytest.mark.reference
 @pytest.mark.parametrize("kind", KINDS)
 def test_views_within_sets_stay_within_their_bounds(
@@ -207,7 +209,7 @@ def test_views_within_sets_stay_within_their_bounds(
     the subgraph, and meet the target after each refresh.
     """
     slow = is_slow(backend) or backend.name == "reference"
-    engine = Engine(replace(KINDS[kind], target_error=1e-6), backend)
+    engine = engine_on(replace(KINDS[kind], target_error=1e-6), backend)
     follow_views_within(engine, 300 if long and not slow else 10)
 
 

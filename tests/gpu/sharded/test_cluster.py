@@ -24,12 +24,9 @@ from liverank_gpu.sharded.dask_shard import Parts
 from liverank_gpu.sharded.dask_workers import DaskWorkers
 from liverank_gpu.sharded.member import Member
 from tests.gpu.graphs import (
-    Model,
-    batch_for,
     model_of,
     snapshot_of,
 )
-from tests.gpu.sharded.test_shards import assert_ranks
 
 pytestmark = pytest.mark.filterwarnings("default")
 """Dask's own warnings are not ours."""
@@ -78,32 +75,12 @@ def test_peers_are_certified_and_there_is_no_dashboard(workers: DaskWorkers) -> 
             assert httpx.get(f"http://127.0.0.1:{port}/{page}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        Options(target_error=1e-7),
-        Options(target_error=1e-7, directed=False),
-        Options(target_error=1e-7, weighted=True, vertex_order="degree"),
-    ],
-    ids=["directed", "undirected", "weighted"],
-)
-def test_streams_give_the_ranks_and_counts_of_the_model(
-    workers: DaskWorkers, options: Options
-) -> None:
-    generator = np.random.default_rng(3)
-    model = model_of(options)
-    engine = another(workers, options)
-    for strategy in ("auto", "residual"):
-        batch = batch_for(generator, model, 150)
-        assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
-        assert_ranks(engine, model, engine.update(strategy).error_bound)
-
-
 def test_a_large_batch_and_a_large_snapshot_go_to_the_workers(workers: DaskWorkers) -> None:
     pairs = np.random.default_rng(1).integers(0, 20_000, (2, 50_000))
-    model = Model("uniform")
-    engine, again = (another(workers, Options(target_error=1e-7)) for _ in range(2))
-    batch = EdgeBatch(pairs[0], pairs[1])
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, 50_000).astype(np.float32)
+    options = Options(target_error=1e-7, weighted=True, directed=False, vertex_order="degree")
+    engine, again, model = another(workers, options), another(workers, options), model_of(options)
+    batch = EdgeBatch(pairs[0], pairs[1], weights=weights)
     assert replace(engine.apply(batch), seconds=0.0) == model.apply(batch)
     assert engine.update().error_bound <= 1e-7
     again.restore(snapshot_of(engine))

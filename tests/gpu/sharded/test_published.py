@@ -14,50 +14,14 @@ from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import Operation
 from liverank_gpu.operations.residual import ExpandForward
-from liverank_gpu.pagerank.strategies import TABLE, forms_of
+from liverank_gpu.pagerank.strategies import TABLE
 from liverank_gpu.sharded.communicator import SingleCommunicator
 from liverank_gpu.sharded.member import Member
-from liverank_gpu.types import Result, TraceStep
-from tests.gpu.graphs import Model, batch_for, model_of, random_batch
-from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
+from tests.gpu.graphs import Model, random_batch
+from tests.gpu.sharded.test_shards import assert_ranks, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers, failing_sweep
 
 CPU = backend_named("cpu")
-PUBLISHED = [name for name in STRATEGIES if len(forms_of(TABLE[name], Options())) > 1]
-
-
-def assert_same_steps(ours: Result, theirs: Result) -> None:
-    assert ours.trace is not None
-    assert theirs.trace is not None
-    assert (ours.iterations, ours.converged) == (theirs.iterations, theirs.converged)
-    assert ours.touched_vertices == theirs.touched_vertices
-    assert ours.trace.affected == theirs.trace.affected
-    for mine, other in zip(ours.trace.steps, theirs.trace.steps, strict=True):
-        assert isinstance(mine, TraceStep)
-        assert mine.largest_change == pytest.approx(other.largest_change, rel=1e-6, abs=1e-13)
-        assert replace(mine, largest_change=None) == replace(other, largest_change=None)
-
-
-@pytest.mark.parametrize("strategy", PUBLISHED)
-@pytest.mark.parametrize("seed", range(6))
-def test_the_published_form_makes_the_steps_of_one_device(
-    seed: int, strategy: str, backend: Backend
-) -> None:
-    generator = np.random.default_rng(seed)
-    options = replace(kind_of_graph(seed), tolerance=1e-9, form="published")
-    model, one = model_of(options), Engine(options, CPU)
-    with sharded_engine(options, 2 + seed % 2, backend) as engine:
-        for size in (200, 3, 1, 12):
-            batch = batch_for(generator, model, size)
-            model.apply(batch)
-            for each in (one, engine):
-                each.apply(batch)
-            ours, theirs = (each.update(strategy, None, True) for each in (engine, one))
-            assert ours.form == theirs.form == "published"
-            assert_same_steps(ours, theirs)
-            assert_ranks(engine, model, ours.error_bound)
-            difference = engine.publish().to_numpy() - one.publish().to_numpy()
-            assert np.abs(difference).sum() <= 1e-12
 
 
 @pytest.mark.parametrize(

@@ -151,29 +151,6 @@ def test_a_shard_without_vertices_takes_part(method: str, backend: Backend) -> N
                     assert replace(mine, largest_change=None) == replace(other, largest_change=None)
 
 
-def test_a_published_query_begins_again_after_a_batch() -> None:
-    edges = random_edges(np.random.default_rng(3), 40, 200)
-    queries = [published(method, 1e-8) for method in PUBLISHED_METHODS]
-    queries.append(PersonalizedQuery(SEEDS, target_error=1e-8))
-    with both(Options(), 3, CPU, edges) as (one, engine):
-        running = [each.submit(queries) for each in (one, engine)]
-        # a vertex joins each time, and once so many that columns are renumbered
-        for vertices in (41, 42, 300, 301):
-            for job in running:
-                job.step()
-                job.step()
-            for each in (one, engine):
-                each.apply(EdgeBatch.of([(vertices - 1, 0), (1, vertices - 1)], [(0, 1)]))
-        for job in running:
-            while not job.done:
-                job.step()
-            assert (job.updates, job.restarts) == (4, 4)
-        for query, ours, theirs in zip(queries, *(job.answers() for job in running), strict=True):
-            assert_certified(one, query, ours)
-            assert ours.error_bound <= 1e-8 * (1.0 + 1e-9)
-            assert ours.iterations == theirs.iterations or query.form != "published"
-
-
 @pytest.mark.parametrize("method", PUBLISHED_METHODS)
 def test_an_interrupted_iteration_leaves_the_next_ones_right(method: str) -> None:
     options, numbers = Options(), count(1)

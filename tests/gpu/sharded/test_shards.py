@@ -176,24 +176,6 @@ def test_a_small_batch_takes_two_exchanges(weighted: bool) -> None:
         assert taken(EdgeBatch.of(insert=[(1, 7)], delete=[(8, 6)])) > 4
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_static_ranks_are_those_of_one_piece(family: str) -> None:
-    # shards do not solve by components
-    vertices, edges = FAMILIES[family]()
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
-    options, backend = Options(target_error=TARGET), backend_named("cpu")
-    engine = Engine(options, replace(backend, components=None))
-    with sharded_engine(options, 2, backend) as shards:
-        for each in (engine, shards):
-            each.apply(batch)
-        ours, theirs = shards.update("static"), engine.update("static")
-        assert ours.iterations == theirs.iterations
-        assert ours.touched_vertices == theirs.touched_vertices
-        difference = shards.publish().to_numpy() - engine.publish().to_numpy()
-        assert np.abs(difference).sum() <= ours.error_bound + theirs.error_bound
-        assert shards.update("residual").error_bound <= TARGET
-
-
 @pytest.mark.parametrize("directed", [True, False])
 def test_slow_sweeps_are_accelerated_as_on_one_device(directed: bool, backend: Backend) -> None:
     generator = np.random.default_rng(2)
@@ -337,27 +319,6 @@ def test_an_interrupted_solve_leaves_no_ranks_and_the_next_one_is_certified() ->
         assert engine.shard_vertices == [0, 0, 0]
         for strategy in ("naive-dynamic", "auto"):
             assert_ranks(engine, model, engine.update(strategy).error_bound)
-
-
-def test_an_empty_graph_has_no_ranks(backend: Backend) -> None:
-    with sharded_engine(Options(), 2, backend) as engine:
-        assert engine.update("static").error_bound == 0.0
-        assert len(engine.publish().to_numpy()) == len(engine.top(5)[0]) == 0
-        engine.apply(EdgeBatch(vertices=1))
-        assert engine.update().converged
-        assert engine.top(5)[1].tolist() == [1.0]
-
-
-def test_ranks_are_those_of_the_last_update(backend: Backend) -> None:
-    with sharded_engine(Options(vertex_order="degree"), 2, backend) as engine:
-        engine.apply(EdgeBatch(vertices=3))
-        engine.update()
-        engine.apply(EdgeBatch.of(insert=[(0, 4), (1, 4), (2, 4)]))
-        assert engine.publish().to_numpy().tolist() == [1 / 3] * 3
-        assert engine.top(9)[0].tolist() == [0, 1, 2]
-        engine.update()
-        assert engine.top(1)[0].tolist() == [4]
-        assert engine.publish().top(1)[0].tolist() == [4]
 
 
 def test_a_sweep_takes_two_exchanges(backend: Backend) -> None:

@@ -38,7 +38,6 @@ from tests.gpu.personalized.test_views import (
     assert_read,
     assert_within_bound,
     follow_views,
-    follow_views_within,
     views_of,
 )
 from tests.gpu.sharded.test_shards import sharded_engine
@@ -81,15 +80,6 @@ def test_views_stay_within_their_bounds(kind: str, backend: Backend, long: bool)
 
     count = 10 if is_slow(backend) else (200 if long else 10)
     follow_views(sharded_engine(options, 2, backend), count, other_shards).close()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_views_within_sets_stay_within_their_bounds(
-    kind: str, backend: Backend, long: bool
-) -> None:
-    engine = sharded_engine(replace(KINDS[kind], target_error=1e-6), 2, backend)
-    with engine:
-        follow_views_within(engine, 6 if is_slow(backend) else (300 if long else 10))
 
 
 class Seen(ThreadWorkers):
