@@ -14,7 +14,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import instead
-from tests.gpu.graphs import Model, assert_certified, random_batch, restored
+from tests.gpu.graphs import Model, assert_certified, batch_for, model_of, random_batch, restored
 from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
@@ -30,16 +30,17 @@ def assert_ranked(engine: Engine, model: Model) -> None:
     assert bound <= engine.options.target_error
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("directed", "removes"), KINDS)
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_a_restored_engine_goes_on_as_the_first_one_does(
-    backend: Backend, dangling: Dangling, directed: bool, removes: bool
+    backend: Backend, dangling: Dangling, directed: bool, removes: bool, weighted: bool
 ) -> None:
     generator = np.random.default_rng(7)
-    engine = Engine(Options(dangling=dangling, directed=directed), backend)
-    model = Model(dangling, directed)
+    options = Options(dangling=dangling, directed=directed, weighted=weighted)
+    engine, model = Engine(options, backend), model_of(options)
     for _ in range(6):
-        batch = random_batch(generator, model, 200, removes)
+        batch = batch_for(generator, model, 200, removes)
         engine.apply(batch)
         model.apply(batch)
         engine.update()
@@ -49,7 +50,7 @@ def test_a_restored_engine_goes_on_as_the_first_one_does(
         assert np.array_equal(engine.publish().to_numpy(), before.to_numpy())
         assert engine.publish().error_bound == before.error_bound
         check_invariants(engine.internals.graph, model)
-        batch = random_batch(generator, model, 20, removes)
+        batch = batch_for(generator, model, 20, removes)
         assert engine.apply(batch).inserted == model.apply(batch).inserted
         engine.update()
         assert_ranked(engine, model)

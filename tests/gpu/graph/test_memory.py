@@ -10,6 +10,7 @@ import pytest
 from liverank_gpu import EdgeBatch, Engine, Options, OutOfMemory
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
+from liverank_gpu.types import VertexOrder
 from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import apply
 from tests.gpu.graphs import Model, is_slow, random_batch
@@ -24,30 +25,33 @@ def _arrays(graph: DynamicGraph) -> list[Any]:
     return [graph.backend.device.to_host(array).tolist() for array in graph_arrays]
 
 
-@pytest.mark.parametrize("loads", [True, False])
-def test_each_allocation_that_fails_leaves_the_graph_as_it_was(
-    loads: bool, backend: Backend
-) -> None:
+@pytest.mark.parametrize("kind", ["load", "ordered load", "batch", "rebuild"])
+def test_each_allocation_that_fails_leaves_the_graph_as_it_was(kind: str, backend: Backend) -> None:
     backend, device = looked_after(backend)
     for refused in range(1, 100):
         generator = np.random.default_rng(8)
-        graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
-        if not loads:
-            apply(graph, model, random_batch(generator, model, 60))
+        order: VertexOrder = "degree" if kind == "ordered load" else "auto"
+        graph, model, rebuilds = DynamicGraph(backend, "uniform", order), Model("uniform"), False
+        apply(graph, model, EdgeBatch(vertices=3))
         # a batch that grows everything: scratch, vertices, both pools
         tips = np.arange(1_500)
         batch = EdgeBatch(np.full(1_500, 1), tips, tips[:3], tips[:3], 3_000)
+        if "load" not in kind:
+            apply(graph, model, random_batch(generator, model, 60))
+        if kind == "rebuild":
+            batch, rebuilds = random_batch(generator, model, 60, removes=True), True
         with device.refusing(refused) as refusal:
             try:
-                graph.apply(batch)
+                graph.apply(batch, rebuilds)
             except OutOfMemory:
                 check_invariants(graph, model)
+                assert "load" not in kind or graph.permutation.is_identity
             else:
                 break
-        apply(graph, model, batch)
+        apply(graph, model, batch, rebuilds)
         check_invariants(graph, model)
     assert refusal.asked == refused - 1
-    assert refused > (18 if loads else 26)
+    assert refused > (26 if kind == "batch" else 18)
 
 
 def test_what_cannot_fit_is_refused_with_figures_before_anything_is_touched(

@@ -8,12 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options, OutOfMemory
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, InvalidValue, Options
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.vertices import VertexPermutation
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling, VertexOrder
-from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import FAMILIES, Model, assert_certified, engine_on, random_batch
 from tests.gpu.invariants import check_invariants
 
@@ -155,28 +154,6 @@ def test_a_graph_that_lost_all_edges_keeps_its_order(backend: Backend) -> None:
     assert engine.publish().to_numpy().tolist() == before.tolist()
     check_invariants(engine.internals.graph, model)
     assert engine.internals.graph.permutation.ids_of(np.arange(6)).tolist() == [3, 1, 2, 0, 4, 5]
-
-
-def test_each_allocation_of_a_load_that_fails_leaves_the_graph_as_it_was(backend: Backend) -> None:
-    batch = EdgeBatch.of(insert=[(4, 1), (4, 2), (0, 4)])
-    empty = Model("uniform")
-    empty.apply(EdgeBatch(vertices=3))
-    backend, device = looked_after(backend)
-    for refused in range(1, 80):
-        graph = DynamicGraph(backend, "uniform", "degree")
-        graph.apply(EdgeBatch(vertices=3))
-        with device.refusing(refused):
-            try:
-                graph.apply(batch)
-            except OutOfMemory:
-                check_invariants(graph, empty)
-                assert graph.permutation.is_identity
-            else:
-                break
-    assert refused > 20
-    model = Model("uniform")
-    model.apply(batch)
-    check_invariants(graph, model)
 
 
 def test_the_order_costs_eight_bytes_a_vertex_or_nothing(backend: Backend) -> None:

@@ -8,12 +8,11 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, OutOfMemory
+from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options
 from liverank_gpu.engine import Group
 from liverank_gpu.graph.dynamic_graph import DynamicGraph, is_large_part
 from liverank_gpu.operations.backend import Backend, Sizes
 from liverank_gpu.types import Dangling, VertexOrder
-from tests.gpu.doubles import looked_after
 from tests.gpu.graph.model import apply
 from tests.gpu.graphs import Model, WeightedModel, assert_certified, batch_for, random_batch
 from tests.gpu.invariants import check_invariants
@@ -84,27 +83,6 @@ def test_ranks_stay_certified_through_rebuilds(dangling: Dangling, backend: Back
         result = engine.update(strategy)
         assert_certified(engine, result.error_bound)
         assert result.error_bound <= 1e-3
-
-
-def test_each_allocation_that_fails_leaves_the_graph_as_it_was(backend: Backend) -> None:
-    backend, device = looked_after(backend)
-    for refused in range(1, 80):
-        generator = np.random.default_rng(8)
-        graph, model = DynamicGraph(backend, "uniform"), Model("uniform")
-        first = random_batch(generator, model, 60)
-        model.apply(first)
-        graph.apply(first)
-        batch = random_batch(generator, model, 60, removes=True)
-        with device.refusing(refused):
-            try:
-                graph.apply(batch, rebuilds=True)
-            except OutOfMemory:
-                check_invariants(graph, model)
-            else:
-                break
-    assert refused > 20
-    model.apply(batch)
-    check_invariants(graph, model)
 
 
 def test_only_batches_of_a_good_part_of_the_graph_rebuild_it(backend: Backend) -> None:

@@ -224,11 +224,14 @@ def test_a_removed_vertex_has_no_rank_and_no_place(backend: Backend) -> None:
         EdgeBatch.of(add=[-1])
 
 
+@pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("dangling", POLICIES)
-def test_queries_follow_removals(dangling: Dangling, backend: Backend) -> None:
+def test_queries_follow_removals_and_weights(
+    dangling: Dangling, directed: bool, backend: Backend
+) -> None:
     generator = np.random.default_rng(8)
-    options = Options(dangling=dangling, weighted=True, vertex_order="degree")
-    engine, model = Engine(options, backend), WeightedModel(dangling)
+    options = Options(dangling=dangling, directed=directed, weighted=True, vertex_order="degree")
+    engine, model = Engine(options, backend), WeightedModel(dangling, directed)
     first = weighted_batch(generator, model, 200)
     model.apply(first)
     engine.apply(first)

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
+from liverank_gpu.generate import rmat
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.device import Array
@@ -20,11 +21,14 @@ from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.types import Dangling, TraceStep
 from tests.gpu.graphs import (
     FAMILIES,
-    Model,
+    assert_certified,
+    batch_for,
+    exact_ranks,
     is_emulated,
-    random_batch,
+    model_of,
     random_graph,
     residual_error,
+    some_weights,
 )
 from tests.gpu.observed import observed
 
@@ -32,60 +36,41 @@ POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 SMALL_FAMILIES = sorted(name for name, pairs in FAMILIES.items() if pairs()[0] <= 400)
 
 
-def _exact(engine: Engine) -> NDArray[np.float64]:
-    """The ranks by a dense linear system, float64[n]."""
-    vertices, dangling = engine.vertices, engine.options.dangling
-    sources, targets = verify.with_policy(*engine.edge_list(), vertices, dangling)
-    walk = np.zeros((vertices, vertices))
-    walk[targets, sources] = 1.0 / np.bincount(sources, minlength=vertices)[sources]
-    values = np.linalg.solve(np.eye(vertices) - engine.options.damping * walk, np.ones(vertices))
-    return np.asarray(values / values.sum(), np.float64)
-
-
-def _assert_true(engine: Engine, bound: float) -> None:
-    error = np.abs(engine.publish().to_numpy() - _exact(engine)).sum()
-    # the dense system is right to about 1e-13
-    assert error <= bound + 1e-12
-
-
-def _skewed(generator: np.random.Generator, scale: int, edges: int) -> NDArray[np.int64]:
-    """int64[edges, 2]: an R-MAT graph of two to the power of `scale` vertices."""
-    pairs = np.zeros((edges, 2), np.int64)
-    for _ in range(scale):
-        quadrant = generator.random(edges)
-        pairs[:, 0] = 2 * pairs[:, 0] + (quadrant >= 0.76)
-        pairs[:, 1] = 2 * pairs[:, 1] + (
-            ((quadrant >= 0.57) & (quadrant < 0.76)) | (quadrant >= 0.95)
-        )
-    return pairs
+def skewed(scale: int, degree: int = 1, seed: int = 2) -> NDArray[np.int64]:
+    """int64[edges, 2]"""
+    return np.stack(rmat(scale, degree, seed=seed, shuffle=False), axis=1)
 
 
 def _batch(insert: NDArray[np.int64], delete: NDArray[np.int64]) -> EdgeBatch:
     return EdgeBatch(insert[:, 0], insert[:, 1], delete[:, 0], delete[:, 1])
 
 
+@pytest.mark.any_thread_order
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dangling", POLICIES)
 @pytest.mark.parametrize("family", SMALL_FAMILIES)
 def test_every_batch_is_certified_whatever_strategies_ran_before(
-    family: str, dangling: Dangling, backend: Backend, long: bool
+    family: str, dangling: Dangling, weighted: bool, backend: Backend, long: bool
 ) -> None:
     vertices, edges = FAMILIES[family]()
     generator = np.random.default_rng(SMALL_FAMILIES.index(family))
-    engine, model = Engine(Options(dangling=dangling), backend), Model(dangling)
-    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices)
+    options, off = Options(dangling=dangling, weighted=weighted), 1e-12 if weighted else 1e-13
+    engine, model = Engine(options, backend), model_of(options)
+    weights = some_weights(generator, len(edges)) if weighted else None
+    batch = EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights)
     for step in range((100 if long else 25) if backend.name == "cpu" else 5):
         model.apply(batch)
         engine.apply(batch)
         if not engine.internals.iterate.stale:
-            assert residual_error(engine) <= 1e-13, f"perturbed by batch {step}"
+            assert residual_error(engine) <= off, f"perturbed by batch {step}"
         strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
         result = engine.update(strategy)
-        assert residual_error(engine) <= 1e-13, f"{strategy}, batch {step}"
-        _assert_true(engine, result.error_bound)
+        assert residual_error(engine) <= off, f"{strategy}, batch {step}"
+        assert_certified(engine, result.error_bound)
         if strategy in ("auto", "residual"):
             assert result.converged
             assert result.error_bound <= 1e-6
-        batch = random_batch(generator, model, size=int(generator.choice([1, 2, 8])))
+        batch = batch_for(generator, model, int(generator.choice([1, 2, 8])))
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -109,8 +94,8 @@ def test_after_a_long_stream_the_bound_is_true_and_not_inflated(
         result = engine.update("auto")
         assert result.converged
     assert residual_error(engine) <= 1e-13
-    error = np.abs(engine.publish().to_numpy() - _exact(engine)).sum()
-    assert error <= result.error_bound <= 100 * error
+    error = assert_certified(engine, result.error_bound)
+    assert result.error_bound <= 100 * error
 
 
 def test_a_small_batch_touches_a_small_part_of_a_grid(backend: Backend) -> None:
@@ -135,29 +120,28 @@ def test_a_small_batch_touches_a_small_part_of_a_grid(backend: Backend) -> None:
 def test_large_rounds_leave_the_residual_true(backend: Backend) -> None:
     scale = 14 if backend.name == "cpu" else 9
     generator = np.random.default_rng(2)
-    edges = _skewed(generator, scale, 16 << scale)
+    edges = skewed(scale, 16)
     engine = Engine(Options(target_error=1e-3), backend)
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=1 << scale))
     engine.update("auto")
-    for _ in range(8):
+    for step in range(8):
         delete = edges[generator.integers(0, len(edges), 10)]
-        engine.apply(_batch(_skewed(generator, scale, 40), delete))
+        engine.apply(_batch(skewed(scale, seed=10 + step)[:40], delete))
         result = engine.update("auto")
         assert result.converged
         assert residual_error(engine) <= 1e-13
 
 
 def test_too_many_candidates_are_swept(backend: Backend) -> None:
-    generator = np.random.default_rng(4)
-    edges = _skewed(generator, 11, 1 << 14)
+    edges = skewed(11, 8)
     # so dear that only candidates without room end a push before its goal
     costs = replace(backend.costs, sweep_overhead=1e7)
     engine = Engine(Options(target_error=1e-4), replace(backend, costs=costs))
     engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=1 << 11))
     engine.update("auto")
     ends = []
-    for _ in range(8):
-        engine.apply(_batch(_skewed(generator, 11, 4), edges[:0]))
+    for step in range(8):
+        engine.apply(_batch(skewed(11, seed=10 + step)[:4], edges[:0]))
         result = engine.update("auto", trace=True)
         assert result.converged
         assert residual_error(engine) <= 1e-13
@@ -175,7 +159,7 @@ def test_where_the_target_is_met_nothing_is_done(backend: Backend) -> None:
     result = engine.update("auto")
     assert (result.iterations, result.touched_vertices, result.converged) == (0, 0, True)
     assert result.error_bound > 1e-5
-    _assert_true(engine, result.error_bound)
+    assert_certified(engine, result.error_bound)
 
 
 def test_sweeps_are_as_few_as_the_better_way_needs(backend: Backend) -> None:
@@ -187,7 +171,7 @@ def test_sweeps_are_as_few_as_the_better_way_needs(backend: Backend) -> None:
         return engine.update("auto").iterations
 
     assert sweeps(FAMILIES["disconnected parts"]()[1]) <= 62
-    assert sweeps(_skewed(np.random.default_rng(5), 10, 16 << 10)) <= 11
+    assert sweeps(skewed(10, 16)) <= 11
 
 
 @pytest.mark.parametrize("dangling", POLICIES)
@@ -214,7 +198,7 @@ def test_vertices_without_edges_follow_every_sweep(dangling: Dangling, backend: 
                 engine.internals.graph.permutation.positions_of(np.arange(vertices))
             )
         ]
-        error = np.abs(ranks / ranks.sum() - _exact(engine)).sum()
+        error = np.abs(ranks / ranks.sum() - exact_ranks(engine)[0]).sum()
         assert error <= iterate.error_bound + 1e-14, kind
         assert residual_error(engine) <= 1e-12, kind
         alone = ranks[70:]
@@ -251,7 +235,7 @@ def test_accelerated_sweeps_end_what_closed_classes_keep(
     ranks = values[
         backend.device.to_host(engine.internals.graph.permutation.positions_of(np.arange(vertices)))
     ]
-    assert np.abs(ranks / ranks.sum() - _exact(engine)).sum() <= iterate.error_bound + 1e-12
+    assert np.abs(ranks / ranks.sum() - exact_ranks(engine)[0]).sum() <= iterate.error_bound + 1e-12
 
 
 def test_vertices_without_edges_do_not_slow_the_others(backend: Backend) -> None:
@@ -295,7 +279,7 @@ def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(backend: Backe
     for strategy in ("dynamic-frontier", "auto"):
         result = engine.update(strategy)
         assert residual_error(engine) <= 1e-13
-        _assert_true(engine, result.error_bound)
+        assert_certified(engine, result.error_bound)
 
 
 def test_reachable_vertices_are_found_forwards_and_backwards(backend: Backend) -> None:

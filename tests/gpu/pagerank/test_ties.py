@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from liverank_gpu import EdgeBatch, Engine, Options, Ranks, Result, proven_descents
+from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, Ranks, Result, proven_descents
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.places import FirstPlaces, GraphVertices
 from liverank_gpu.types import Dangling
@@ -196,3 +196,42 @@ def test_removed_vertices_leave_their_tie(backend: Backend) -> None:
     engine.apply(EdgeBatch.of(remove=[1, 4]))
     assert engine.update(settle=7).settled == 7
     assert _ties(engine.publish()) == [[2, 3, 5, 6, 7, 8]]
+
+
+def test_removed_vertices_have_no_place(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    engine.apply(planted(3, weighted=False))
+    engine.update("auto")
+    first = engine.publish().top(3)[0]
+    engine.apply(EdgeBatch.of(remove=first[:2].tolist()))
+    result = engine.update("auto", settle=2)
+    assert (result.settled, result.converged) == (2, True)
+    assert not set(first[:2].tolist()) & set(engine.publish().top(2)[0].tolist())
+
+
+def test_all_places_of_a_small_graph(backend: Backend) -> None:
+    engine = Engine(Options(), backend)
+    nothing = engine.update("auto", settle=3, target="settled-set")
+    assert (nothing.settled, nothing.settled_set, nothing.converged) == (0, True, True)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (0, 2)]))
+    result = engine.update("auto", settle=7)
+    assert (result.settled, result.settled_set, result.converged) == (3, True, True)
+    # the set of all vertices needs no proof
+    engine.apply(EdgeBatch.of([(3, 2), (4, 2), (5, 2)]))
+    result = engine.update("auto", settle=6, target="settled-set")
+    assert (result.settled, result.settled_set, result.converged) == (2, True, True)
+    assert engine.update("auto").settled_set is None
+
+
+def test_what_is_to_be_proven_is_named(backend: Backend) -> None:
+    with pytest.raises(InvalidValue, match=r"target.* settled-top-k, settled-set"):
+        Engine(Options(), backend).update(settle=2, target="error")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("strategy", "settle"), [("static", 3), ("auto", -1)])
+def test_only_the_strategy_with_a_bound_as_its_target_settles(
+    strategy: str, settle: int, backend: Backend
+) -> None:
+    engine = Engine(Options(), backend)
+    with pytest.raises(InvalidValue, match="strategy" if settle > 0 else "settle"):
+        engine.update(strategy, settle=settle)

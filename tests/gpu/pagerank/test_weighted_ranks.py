@@ -14,54 +14,14 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, sweep_to_target
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import (
-    WeightedModel,
     assert_certified,
     loaded,
     networkx_ranks,
     random_graph,
     residual_error,
-    restored,
-    weighted_batch,
 )
-from tests.gpu.invariants import check_invariants
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
-KINDS = [(True, False), (True, True), (False, True)]
-"""Directed or not, and whether batches remove vertices."""
-
-
-@pytest.mark.any_thread_order
-@pytest.mark.parametrize(("directed", "removes"), KINDS)
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_a_stream_of_all_strategies_and_two_restarts_keeps_its_certificate(
-    dangling: Dangling, directed: bool, removes: bool, backend: Backend, long: bool
-) -> None:
-    generator = np.random.default_rng(17)
-    options = Options(dangling=dangling, weighted=True, directed=directed, vertex_order="degree")
-    engine, model = Engine(options, backend), WeightedModel(dangling, directed)
-    steps = (600 if long else 50) if backend.name == "cpu" else 15
-    for step in range(steps):
-        batch = weighted_batch(generator, model, 40 if step == 0 else 6, removes=removes)
-        expected, change = model.apply(batch), engine.apply(batch)
-        assert change.reweighted == expected.reweighted
-        if not removes and not engine.internals.iterate.stale:
-            assert residual_error(engine) <= 1e-12, f"perturbed by batch {step}"
-        strategy = STRATEGIES[int(generator.integers(len(STRATEGIES)))]
-        result = engine.update(strategy)
-        assert result.error_bound <= (1e-6 if strategy in ("auto", "residual") else 1e-2)
-        if step in (steps // 3, 2 * steps // 3):
-            strengths = engine.internals.graph.degree.tolist()
-            before = engine.publish()
-            engine = restored(engine, backend)
-            assert engine.internals.graph.degree.tolist() == strengths
-            assert np.array_equal(engine.publish().to_numpy(), before.to_numpy())
-            check_invariants(engine.internals.graph, model)
-        if step % (steps // 15) == 0:
-            assert_certified(engine, result.error_bound)
-    result = engine.update("auto")
-    assert result.converged
-    check_invariants(engine.internals.graph, model)
-    assert_certified(engine, result.error_bound)
 
 
 @pytest.mark.parametrize("dangling", POLICIES)

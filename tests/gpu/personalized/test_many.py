@@ -11,15 +11,24 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.networks import read_graph
-from liverank_gpu import METHODS, EdgeBatch, Engine, PersonalizedQuery
+from liverank_gpu import METHODS, EdgeBatch, Engine, Options, PersonalizedQuery
 from liverank_gpu.backends import backend_named
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.residual import PushResult, ResidualDelta
 from liverank_gpu.personalized.forecast import Forecast, PushForecast
 from liverank_gpu.types import Dangling
 from tests.conftest import DATA
-from tests.gpu.graphs import FAMILIES, is_emulated, random_graph
-from tests.gpu.personalized.certified import assert_certified, engine_of, queries_of, solved_by
+from tests.gpu.graphs import (
+    is_emulated,
+    random_graph,
+)
+from tests.gpu.personalized.certified import (
+    assert_certified,
+    engine_of,
+    queries_of,
+    ranked,
+    solved_by,
+)
 
 POLICIES: tuple[Dangling, ...] = get_args(Dangling)
 
@@ -335,14 +344,36 @@ def test_more_queries_than_a_block_takes_are_all_answered(backend: Backend) -> N
         assert np.abs(alone.ranks - answer.ranks).max() <= both
 
 
-def test_a_wide_hub_is_summed_in_chunks(backend: Backend) -> None:
-    # 10,000 edges into one vertex: more than one warp of a block reads at once
-    vertices, edges = FAMILIES["star inwards"]()
-    back = np.array([[0, 5], [0, 9999]])
-    engine = engine_of((vertices, np.concatenate([edges, back])), backend)
-    count = backend.multivector.min_columns
+def test_a_block_on_rows_of_every_length_is_certified(backend: Backend) -> None:
+    # hubs that a device sums in chunks, by a warp and by half a warp
+    generator = np.random.default_rng(4)
+    vertices = 6_000
+    edges = [generator.integers(0, vertices, (12_000, 2))]
+    for hub, count in ((0, 5_000), (1, 1_500), (2, 200), (3, 30)):
+        edges.append(np.stack([generator.permutation(vertices)[:count], np.full(count, hub)], 1))
+        edges.append(edges[-1][: count // 2, ::-1])
+    pairs = vertices, np.unique(np.concatenate(edges), axis=0)
+    engine = ranked(pairs, Options(weighted=True), backend)
     asked = [
-        PersonalizedQuery(np.array([v, 0]), None, vertices, "pull") for v in range(1, 1 + count)
+        PersonalizedQuery(np.array([v]), None, vertices, "pull", 1e-6)
+        for v in range(max(4, backend.multivector.min_columns))
     ]
     for query, answer in zip(asked, engine.personalized_many(asked), strict=True):
+        assert answer.error_bound <= 1e-6
         assert_certified(engine, query, answer)
+
+
+@pytest.mark.parametrize("scale", [1e-36, 1.0, 1e36])
+def test_queries_on_weights_of_any_size_are_certified(scale: float, backend: Backend) -> None:
+    vertices, edges = random_graph(7)
+    engine = Engine(Options(weighted=True), backend)
+    weights = (scale * np.random.default_rng(2).uniform(0.5, 1.0, len(edges))).astype(np.float32)
+    engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices, weights=weights))
+    engine.update()
+    asked = [PersonalizedQuery(np.array([v]), None, vertices, "pull", 1e-6) for v in range(8)]
+    answers = engine.personalized_many(asked)
+    for query, answer in zip(asked, answers, strict=True):
+        assert_certified(engine, query, answer)
+    # a block sweeps for all of its queries, and is used where it can represent what it sends
+    sweeps = len({answer.iterations for answer in answers})
+    assert (sweeps == 1) == (scale == 1.0)

@@ -88,15 +88,6 @@ def _induced_lambdas(graph: nx.Graph) -> dict[Edge, int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_lambda_of_induced_subgraphs_is_at_most_trussness_less_two(
-    backend: Backend, seed: int
-) -> None:
-    graph = nx.gnm_random_graph(9, 20, seed=seed)
-    trussness = oracle.of_edges(_engine(graph, backend).run("trussness"))
-    assert all(density + 2 <= trussness[edge] for edge, density in _induced_lambdas(graph).items())
-
-
 def test_a_chord_between_antipodes_lowers_lambda_of_induced_subgraphs(backend: Backend) -> None:
     """Every edge of the icosahedron is in two triangles, and the chord in none: the subgraph of its
     edges leaves the chord out, one of its vertices cannot.
