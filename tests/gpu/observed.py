@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,3 +56,21 @@ def counted(kind: type[Operation[Any]], found: list[Any]) -> Any:
         return run()
 
     return observed(kind, look)
+
+
+class Peak:
+    """bytes: the most that Python and NumPy had allocated at once"""
+
+    bytes = 0
+
+
+@contextmanager
+def traced() -> Iterator[Peak]:
+    """What is allocated from here on."""
+    peak = Peak()
+    tracemalloc.start()
+    try:
+        yield peak
+        peak.bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from liverank_gpu.out_of_core import ranking
 from liverank_gpu.out_of_core.views import VOTE_BYTES
 from liverank_gpu.programs.algorithms import SUPPORT, Algorithm, most_frequent
 from liverank_gpu.types import VertexOrder
+from tests.gpu.observed import traced
 from tests.gpu.out_of_core.streamed import (
     FOR_TRIANGLES,
     added,
@@ -157,15 +157,11 @@ def test_labels_change_where_those_of_neighbours_have_changed(backend: Backend) 
 def test_votes_take_what_the_budget_says() -> None:
     rows, each = 1 << 11, 16
     labels = np.arange(rows, dtype=np.int32)
-    tracemalloc.start()
-    try:
+    with traced() as peak:
         votes = np.arange(rows * each)  # no two are for the same label
         votes += votes // each << 32
         most_frequent(np, votes, labels)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    taken = peak / len(votes)
+    taken = peak.bytes / len(votes)
     assert VOTE_BYTES / 2 < taken <= VOTE_BYTES
 
 
@@ -191,15 +187,10 @@ def test_arrays_stay_within_the_budget(name: str, directed: bool) -> None:
     options = Options(directed=directed)
     with added(network(), options, backend, 1 << 22, VERTICES) as graph:
         graph.run(name)  # loads modules
-    with added(columns, options, backend, memory, vertices) as graph:
-        tracemalloc.start()
-        try:
-            found = graph.run(name)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+    with added(columns, options, backend, memory, vertices) as graph, traced() as peak:
+        found = graph.run(name)
     assert found.windows >= 2
-    assert peak <= memory + (1 << 18)
+    assert peak.bytes <= memory + (1 << 18)
 
 
 @pytest.mark.parametrize("name", ["cores", "labels", "support"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -29,6 +28,7 @@ from liverank_gpu.out_of_core import ranking
 from liverank_gpu.types import Dangling, EdgeBatch, VertexOrder
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import FAMILIES, Pairs, exact_ranks, random_graph
+from tests.gpu.observed import traced
 from tests.gpu.out_of_core import streamed
 from tests.gpu.out_of_core.streamed import RESIDUAL, Columns, without_locked_memory
 
@@ -189,19 +189,15 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     ranked(pairs, options, backend, least, piece=len(edges))  # compiles
     streamed = least - pairs[0] * ranking.vertex_bytes(backend)
     assert streamed < 4 * len(edges)
-    with OutOfCoreRanking(least, options, without_locked_memory(backend)) as graph:
-        tracemalloc.start()
-        try:
-            for first in range(0, len(edges), 1024):
-                graph.add(*edges[first : first + 1024].T)
-            found = graph.rank(pairs[0], RESIDUAL)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+    graph = OutOfCoreRanking(least, options, without_locked_memory(backend))
+    with graph, traced() as peak:
+        for first in range(0, len(edges), 1024):
+            graph.add(*edges[first : first + 1024].T)
+        found = graph.rank(pairs[0], RESIDUAL)
     assert found.windows >= 2
     # on a device, files are read into page-locked buffers of the host, as large as the windows
     staged = 0 if backend.name != "cuda" else streamed
-    assert peak <= least + staged + (1 << 18)
+    assert peak.bytes <= least + staged + (1 << 18)
 
 
 def test_windows_are_no_larger_than_their_part(backend: Backend) -> None:

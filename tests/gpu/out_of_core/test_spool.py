@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from liverank_gpu.out_of_core.ranking import sort_bytes
 from liverank_gpu.out_of_core.spool import EdgeSpool, Ends, PackedEdges, ScratchColumns, padded
 from liverank_gpu.types import VertexOrder
 from tests.gpu.graphs import random_graph
+from tests.gpu.observed import traced
 
 ORDERS: tuple[VertexOrder, ...] = ("given", "degree")
 
@@ -118,15 +118,11 @@ def test_sorting_takes_what_the_budget_says(weighted: bool) -> None:
         spool = EdgeSpool(None, weighted=weighted)
         # a row for each edge, so that padding is the most
         spool.add(np.arange(count), np.roll(np.arange(count), 7), weights)
-        tracemalloc.start()
-        try:
+        with traced() as peak:
             packed = spool.pack(count, count, fixed_loops=False)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
         packed.file.close()
     kept = packed.row_lengths.nbytes + packed.out_lengths.nbytes + packed.loop.nbytes
-    sorting = (peak - kept - (packed.degree.nbytes if weighted else 0)) / count
+    sorting = (peak.bytes - kept - (packed.degree.nbytes if weighted else 0)) / count
     assert 0.7 * sort_bytes(weighted) < sorting <= sort_bytes(weighted)
 
 

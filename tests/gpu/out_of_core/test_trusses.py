@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core.views import WindowedTrusses, supported_bounds
 from liverank_gpu.programs.algorithms import NO_TRIANGLES
 from tests.gpu.doubles import looked_after
+from tests.gpu.observed import traced
 from tests.gpu.out_of_core.streamed import (
     FOR_TRIANGLES,
     Columns,
@@ -124,13 +124,9 @@ def test_the_least_budget_of_trussness_has_the_triangles_of_each_vertex(backend:
 def test_counts_by_bound_take_what_the_budget_says() -> None:
     bounds = np.full(1 << 10, 31, np.int32)
     counts = np.ones(32 * len(bounds), np.int32)
-    tracemalloc.start()
-    try:
+    with traced() as peak:
         found = supported_bounds(np, bounds, 32 * np.arange(len(bounds)), counts)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert found.tolist() == [16] * len(bounds)  # 32 - b triangles have a bound of b or more
-    taken = (peak + counts.nbytes) / len(counts)
+    taken = (peak.bytes + counts.nbytes) / len(counts)
     each = WindowedTrusses.COUNT_BYTES
     assert each / 2 < taken <= each

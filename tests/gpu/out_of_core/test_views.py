@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -22,6 +21,7 @@ from liverank_gpu.generate import rmat
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.out_of_core import ranking
 from liverank_gpu.types import ViewDirection
+from tests.gpu.observed import traced
 from tests.gpu.out_of_core.streamed import (
     Columns,
     in_memory,
@@ -120,16 +120,12 @@ def test_arrays_stay_within_the_budget(backend: Backend, name: str) -> None:
     least = named_least(raised.value)
     unlocked = without_locked_memory(backend)
     viewed(*given, unlocked, least, 1 << scale)  # loads kernels
-    tracemalloc.start()
-    try:
+    with traced() as peak:
         found = viewed(*given, unlocked, least, 1 << scale)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert found.windows >= 2
     streamed = least - (1 << scale) * ranking.vertex_bytes(backend)
     staged = 0 if backend.name != "cuda" else streamed
-    assert peak <= least + staged + (1 << 18)
+    assert peak.bytes <= least + staged + (1 << 18)
 
 
 @pytest.mark.parametrize(

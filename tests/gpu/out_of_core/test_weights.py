@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any, get_args
 
 import numpy as np
@@ -17,6 +16,7 @@ from liverank_gpu.out_of_core import ranking
 from liverank_gpu.out_of_core.spool import EdgeSpool, PackedEdges, padded
 from liverank_gpu.types import Dangling
 from tests.gpu.graphs import random_graph
+from tests.gpu.observed import traced
 from tests.gpu.out_of_core.streamed import (
     Columns,
     assert_right,
@@ -93,15 +93,11 @@ def test_arrays_stay_within_the_budget(backend: Backend) -> None:
     memory = values + (1 << 18)
     ranked(columns, options, backend, memory, vertices)  # compiles
     backend = without_locked_memory(backend)
-    tracemalloc.start()
-    try:
+    with traced() as peak:
         found = ranked(columns, options, backend, memory, vertices)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert found.windows >= 2
     staged = 0 if backend.name != "cuda" else memory - values
-    assert peak <= memory + staged + (1 << 18)
+    assert peak.bytes <= memory + staged + (1 << 18)
 
 
 def test_strengths_are_bounded_by_the_depth_of_their_sums() -> None:

@@ -142,18 +142,6 @@ def test_what_is_rounded_at_weighted_edges_is_accounted_for(
         assert 1e-3 * rounded < error  # it is rounded, and hardly more is accounted for
 
 
-def test_without_rounding_it_is_the_sweep_over_rows(paging: Backend) -> None:
-    found = []
-    for each in (paging, replace(paging, pages=None)):
-        engine = loaded(each, Options())
-        iterate = engine.internals.iterate
-        iterate.reset()
-        sweep_to_target(iterate, 2)
-        found.append((iterate.values.copy(), iterate.workspace.residual.values.copy()))
-    for paged, by_rows in zip(*found, strict=True):
-        assert np.allclose(paged, by_rows, rtol=0.0, atol=1e-14)
-
-
 def batches(engine: Engine) -> Iterator[EdgeBatch]:
     random = np.random.default_rng(3)
     for size in (3, 40, 400, 40, 3, 1000):

@@ -9,7 +9,6 @@ from time import sleep
 from typing import TypeVar, get_args
 from unittest.mock import Mock
 
-import networkx as nx
 import numpy as np
 import pytest
 from scipy import sparse
@@ -378,40 +377,6 @@ def assert_read(engine: Engine, name: str, view: ViewQuery) -> None:
         assert_within_bound(engine, view, ranks)
         ids, values = ranks.top(3)
         assert values.tolist() == ranks.of(ids).tolist() == sorted(ranks.to_numpy())[:-4:-1]
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("name", ["karate club", "disconnected parts", "star outwards", "path"])
-def test_ranks_are_those_of_networkx(name: str, backend: Backend) -> None:
-    """Whose rank of vertices without out-edges returns to the teleport distribution too."""
-    vertices, edges = pairs = FAMILIES[name]()
-    if vertices > 1_000 and backend.name == "reference":
-        pairs = 1_001, edges[:1_000]
-    engine = engine_of(pairs, backend)
-    graph = nx.DiGraph(pairs[1].tolist())
-    graph.add_nodes_from(range(pairs[0]))
-    weights = {0: 1.0, 7: 2.5, 30: 0.5}
-    given = np.array(list(weights)), np.array(list(weights.values()))
-    for view, restarts in (
-        (ViewQuery(*given, 1e-10), weights),
-        (ViewQuery(None, None, 1e-10, 0.6), None),
-        (ViewQuery(*given, 1e-10, direction="reversed"), weights),
-        (ViewQuery(None, None, 1e-10, 0.6, direction="reversed"), None),
-    ):
-        engine.put_view("v", view)
-        exact = nx.pagerank(
-            graph if view.direction == "forward" else graph.reverse(),
-            view.damping or 0.85,
-            restarts,
-            dangling=restarts,
-            max_iter=1000,
-            tol=1e-13 / len(graph),
-        )
-        found = engine.view("v").to_numpy()
-        assert np.abs(found - [exact[v] for v in range(len(graph))]).sum() <= 2e-10
-        ids, ranks = engine.view("v").top(3)
-        assert ranks.tolist() == sorted(found, reverse=True)[:3]
-        assert found[ids].tolist() == ranks.tolist()
 
 
 def test_other_seeds_cost_a_part_of_a_solve(backend: Backend) -> None:

@@ -7,7 +7,6 @@ from itertools import product
 from typing import get_args
 from unittest.mock import Mock
 
-import networkx as nx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -120,30 +119,6 @@ def test_ranks_are_those_of_the_induced_subgraph(kind: str, backend: Backend, lo
             answer = engine.personalized_many([query])[0]
             assert answer.error_bound <= target or answer.method == "push"
             assert_right(engine, query, answer)
-
-
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_ranks_are_those_of_networkx(directed: bool, weighted: bool, backend: Backend) -> None:
-    generator = np.random.default_rng(3)
-    engine = engine_with(9, Options(directed=directed, weighted=weighted), backend)
-    graph = nx.DiGraph() if directed else nx.Graph()
-    graph.add_nodes_from(present(engine).tolist())
-    columns = (*engine.edge_list(), engine.edge_weights())
-    graph.add_weighted_edges_from(zip(*(each.tolist() for each in columns), strict=True))
-    for _ in range(4):
-        query = query_within(generator, engine, some_vertices(generator, engine))
-        answer = engine.personalized_many([query])[0]
-        restarts = dict.fromkeys(query.seeds.tolist(), 0.0)
-        assert query.weights is not None
-        for seed, weight in zip(query.seeds.tolist(), query.weights.tolist(), strict=True):
-            restarts[seed] += weight
-        assert query.within is not None
-        subgraph = graph.subgraph(query.within.tolist())
-        exact = nx.pagerank(subgraph, 0.85, restarts, 2000, 1e-13 / len(subgraph))
-        found = zip(answer.vertices.tolist(), answer.ranks.tolist(), strict=True)
-        assert sum(abs(rank - exact[v]) for v, rank in found) <= answer.error_bound + 1e-10
-        assert set(answer.vertices.tolist()) == set(subgraph)
 
 
 @pytest.mark.any_thread_order

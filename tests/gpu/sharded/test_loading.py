@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -23,7 +22,8 @@ from liverank_gpu.sharded.loading import buckets_of, first_position, load_bytes
 from liverank_gpu.types import VertexOrder
 from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import instead, looked_after
-from tests.gpu.graphs import Model, WeightedModel, model_of, weighted_batch
+from tests.gpu.graphs import Model, model_of
+from tests.gpu.observed import traced
 from tests.gpu.sharded.test_shards import assert_ranks, kind_of_graph, sharded_engine
 from tests.gpu.sharded.threads import ThreadWorkers
 
@@ -143,24 +143,6 @@ def test_a_load_in_ranges_gives_the_lists_of_one_at_once(seed: int, backend: Bac
     assert lists[0] == lists[1]
 
 
-@pytest.mark.parametrize("directed", [True, False])
-def test_the_edge_whose_sum_exceeds_float32_is_named_in_ranges_too(
-    directed: bool, backend: Backend
-) -> None:
-    options, backend = Options(weighted=True, directed=directed), scarce(backend)
-    rows = [(7, 4, 2e38), (6, 1, 3e38), (5, 3, 1.0), (6, 1, 3e38), (7, 4, 2.5e38), (8, 0, 1.0)]
-    batch = EdgeBatch.of(insert=[(1, 0, 1.0), (0, 8, 1.0), *rows], on_conflict="add")
-    reasons = []
-    for at_once in (1, 1000):
-        with sharded_engine(options, 3, backend) as engine, short_memory(backend, at_once):
-            with pytest.raises(ValueError, match="weights") as caught:
-                engine.apply(batch)
-            reasons.append(str(caught.value))
-            assert (engine.vertices, engine.edges) == (0, 0)
-    assert reasons[0] == reasons[1]
-    assert "weights[5]" in reasons[0]
-
-
 def test_memory_that_runs_out_at_a_later_range_leaves_all_shards_empty() -> None:
     options, backend = Options(target_error=1e-9), scarce(backend_named("cpu"))
     batch, model = first_batch(options, 3)
@@ -194,29 +176,12 @@ def test_a_load_takes_no_more_memory_than_is_said(
             with short_memory(backend, at_once, chunk=10_000):
                 operations, rows = edges // shards + 2_000, vertices // shards
                 said = shards * load_bytes(backend.sizes, operations, rows, 12, weighted)
-                tracemalloc.start()
-                try:
+                with traced() as peak:
                     engine.apply(batch)
-                    peaks.append(tracemalloc.get_traced_memory()[1])
-                finally:
-                    tracemalloc.stop()
+                peaks.append(peak.bytes)
             assert peaks[-1] <= said
     # lists, and in the second case also all edges on their way
     assert peaks[0] < part * peaks[1]
-
-
-def test_batches_after_a_load_in_ranges_are_followed(backend: Backend) -> None:
-    generator, options, backend = np.random.default_rng(6), kind_of_graph(7), scarce(backend)
-    batch, model = first_batch(options, 7)
-    assert isinstance(model, WeightedModel)
-    with sharded_engine(options, 2, backend) as engine:
-        with short_memory(backend):
-            engine.apply(batch)
-        model.apply(batch)
-        for _ in range(2):
-            later = weighted_batch(generator, model, 60, removes=True)
-            assert replace(engine.apply(later), seconds=0.0) == model.apply(later)
-            assert_ranks(engine, model, engine.update().error_bound)
 
 
 def test_the_shard_with_the_least_memory_decides() -> None:

@@ -122,23 +122,6 @@ def test_what_one_shard_sends_is_what_others_take(
             assert shards[0][0].certificate.residual_l1 <= 0.01 * before
 
 
-def test_it_is_the_sweep_over_rows(paging: Backend) -> None:
-    found = []
-    options = Options(vertex_order="given")
-    for backend in (paging, replace(paging, pages=None)):
-        with running(backend, options) as (engine, workers):
-            loaded(engine)
-            result = engine.update("static")
-            found.append((engine.publish().to_numpy(), result.error_bound, result.iterations))
-            assert all(
-                (pages_of(shard) is None) == (backend.pages is None) for shard in workers.shards
-            )
-    (by_pages, bound, sweeps), (by_rows, other_bound, other_sweeps) = found
-    assert sweeps == other_sweeps
-    assert bound == pytest.approx(other_bound, rel=1e-6)
-    assert np.allclose(by_pages, by_rows, rtol=0.0, atol=1e-14)
-
-
 def test_personalized_queries_sweep_by_pages_too(paging: Backend) -> None:
     with running(paging, Options()) as (engine, workers):
         loaded(engine)
