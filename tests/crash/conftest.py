@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,25 +25,19 @@ def _nursery(disk_library: Path, nursery: Nursery) -> Nursery:  # noqa: ARG001
 
 
 @pytest.fixture(scope="session")
-def record(disk_library: Path) -> Record:
+def record(nursery: Nursery) -> Record:
     """Runs a program, whose argument is an empty directory, and returns what it did below it."""
 
     def run(program: str, directory: Path) -> list[Event]:
         directory.mkdir()
         events = directory.with_name(f"{directory.name}-record")
         environment = {
-            "LD_PRELOAD": str(disk_library),
             "DISK_RECORD": str(events),
             "DISK_DIRECTORY": str(directory),
             "DISK_FAULT": str(directory.with_name(f"{directory.name}-fault")),
         }
-        subprocess.run(
-            [sys.executable, "-c", program, str(directory)],
-            env=os.environ | environment,
-            cwd=Path(__file__).parents[2],
-            check=True,
-            timeout=300,
-        )
+        done = nursery.run(f"import os; os.environ.update({environment})\n{program}", directory)
+        assert done.returncode == 0, done.stderr
         return read_events(events)
 
     return run
