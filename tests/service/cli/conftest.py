@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
 from liverank_service.cli import display
 from liverank_service.cli import main as cli
 from liverank_service.cli.demo import running_service
+
+# Typer builds all commands for each call, which takes longer than most of them
+pytest.MonkeyPatch().setattr("typer.main.get_command", cache(typer.main.get_command))
 
 
 @pytest.fixture(scope="module")
