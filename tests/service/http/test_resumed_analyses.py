@@ -17,7 +17,7 @@ from liverank_service.storage.saved_runs import DIRECTORY
 from tests.crash.nursery import Nursery
 from tests.service.server import PATIENCE, running, wait_for
 
-SUPERSTEPS = 125_000
+SUPERSTEPS = 50_000
 
 TURNING = """
 class Turning:
