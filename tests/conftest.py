@@ -128,6 +128,18 @@ def pytest_collection() -> None:
     gc.disable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker runs files in order, and takes tests of others at the end: what a file sets up
+    for its tests is set up by one worker, rather than by all.
+    """
+    if config.getoption("dist") == "load":
+        from xdist.scheduler import WorkStealingScheduling
+
+        return WorkStealingScheduling(config, log)
+    return None
+
+
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
