@@ -243,8 +243,11 @@ class Catalog:
         try:
             self._not_ready = "stopping"
             stopped = (graph for graph, _ in self._stopped.values())
-            for graph in (*self._graphs.values(), *stopped):
-                graph.pipeline.close(NotReady(self._not_ready))
+            graphs, reason = (*self._graphs.values(), *stopped), NotReady(self._not_ready)
+            for graph in graphs:  # at once, so that all wait for their workers at the same time
+                graph.pipeline.end(reason)
+            for graph in graphs:
+                graph.pipeline.close(reason)
             self._graphs.clear()
             self._stopped.clear()
             self._store.close()

@@ -15,6 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any, TypeVar
@@ -97,6 +98,11 @@ class Workers(ABC):
         call; at once if one is lost already.
         """
 
+    def lose_frozen(self, seconds: float) -> None:  # noqa: B027
+        """From now on a shard whose process does not answer for so long is lost. Otherwise Dask
+        decides, after five minutes: what a process computes can hold up its answers.
+        """
+
 
 class DaskWorkers(Workers):
     """Shards in workers of a Dask cluster, one in each.
@@ -129,6 +135,8 @@ class DaskWorkers(Workers):
         self._parts, self._shared = parts, shared
         self._name = uuid4().hex
         self._calls, self._closed = 0, False
+        self._frozen = set[str]()  # their addresses
+        self._asking: Future[None] | None = None
         self._connected = backend != "cuda"
         on_gpus = backend == "cuda"
         self._turn: AbstractContextManager[Any]
@@ -150,10 +158,16 @@ class DaskWorkers(Workers):
 
         self._run(listen())
 
+    def lose_frozen(self, seconds: float) -> None:
+        if self._asking is None and not self._closed:
+            self._asking = asyncio.run_coroutine_threadsafe(self._ask(seconds), self._loop)
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._asking is not None:
+            self._asking.cancel()
         self._loop.call_soon_threadsafe(self._watching.cancel)
         if self._shared:
             self._shards.clear()  # which Dask frees
@@ -309,7 +323,7 @@ class DaskWorkers(Workers):
         while True:
             # the scheduler may still count one that has ended, and would try to connect for long
             ended = {address for address, each in calls if isinstance(_error_of(each), _NotReached)}
-            living = await self._living() & set(self.addresses) - ended
+            living = await self._living() & set(self.addresses) - ended - self._frozen
             interrupting = self.client.run(
                 interrupt_shard, self._name, workers=sorted(living), on_error="ignore"
             )
@@ -353,6 +367,17 @@ class DaskWorkers(Workers):
         while (loss := await self._loss()) is None:
             await asyncio.sleep(WATCH_SECONDS)
         self._lose(loss)
+
+    async def _ask(self, seconds: float) -> None:
+        while not (self._lost.done() or self._closed):
+            asked = (self.client.rpc(address).identity() for address in self.addresses)
+            answers = [asyncio.wait_for(each, seconds) for each in asked]
+            for rank, answer in enumerate(await asyncio.gather(*answers, return_exceptions=True)):
+                if isinstance(answer, TimeoutError):
+                    self._frozen.add(address := self.addresses[rank])
+                    log.error("%s has not answered for %g s and is given up", address, seconds)
+                    self._lose(ShardLost(rank, self.size, address))
+            await asyncio.sleep(WATCH_SECONDS)
 
     def _lose(self, loss: ShardLost) -> None:
         if not self._lost.done():

@@ -50,7 +50,7 @@ from liverank_service.pipeline.recovery import (
     map_checkpoint,
     restored_journal,
 )
-from liverank_service.pipeline.shards import Shards, end_process
+from liverank_service.pipeline.shards import FROZEN_SECONDS, Shards, end_process
 from liverank_service.pipeline.waiting import Waiter, Waiters, weakly
 from liverank_service.pipeline.window import WindowOptions
 from liverank_service.pipeline.writer import Admission, QueueLimits, Task, WorkQueue, Writer
@@ -64,6 +64,11 @@ from liverank_service.storage.journal import Outcome
 log = logging.getLogger("liverank.pipeline")
 
 Result = TypeVar("Result")
+
+_QUIET_SECONDS = 5.0
+"""For what is in progress when it is closed, after which the log says that it is waited for."""
+
+_ENDS = "it ends, and what is committed is ranked when it is opened again"
 
 
 class Pipeline:
@@ -287,11 +292,23 @@ class Pipeline:
         """
         return self._writer_or_not_ready().checkpointer.request()
 
-    def close(self, reason: Exception) -> None:
-        """Ends after the batches in progress; waiting and later requests fail with `reason`."""
+    def end(self, reason: Exception) -> None:
+        """Has it end after the batches in progress, and returns at once; waiting and later requests
+        fail with `reason`. Batches whose worker does not answer any more, as it is frozen, are
+        committed: their ranks follow at the next start.
+        """
         self._queue.close(reason)
         self._may_recover.set()
-        self._thread.join()
+        self.shards.lose_frozen()
+
+    def close(self, reason: Exception) -> None:
+        """Ends it, and returns once it has ended."""
+        self.end(reason)
+        self._thread.join(_QUIET_SECONDS)
+        if self._thread.is_alive():
+            each = f"; each worker has {FROZEN_SECONDS:g} s to answer" if self.shards.count else ""
+            log.warning("graph %s: what is in progress is waited for%s", self.graph, each)
+            self._thread.join()
         if self._last is not None:
             self._last.close(reason)
 
@@ -366,7 +383,8 @@ class Pipeline:
                     raise
                 if self._writer.done():
                     self._writer = Future()
-                delay = self.shards.lost(error)
+                ends = self._queue.closed is not None
+                delay = self.shards.lost(error, *[_ENDS] * ends)
                 # their frames have the last engine
                 error.__traceback__ = error.__context__ = error.__cause__ = None
                 self._queue.wait_until_closed(delay)

@@ -74,6 +74,9 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 60.0
 _OPENING_ATTEMPTS = 8
 """At a graph that has not been open yet, before the loss of a shard is an error."""
 
+FROZEN_SECONDS = 20.0
+"""Without an answer of a worker, after which it is lost, once its graph is to end."""
+
 _RELEASE_SECONDS = 30.0
 """How long workers that do not end may hold up the recovery of their graph."""
 
@@ -130,6 +133,10 @@ class _WorkersWhenCalled(Workers):
     def check_alive(self) -> None:
         if self.started is not None:
             self.started.check_alive()
+
+    def lose_frozen(self, seconds: float) -> None:
+        if (started := self.started) is not None:
+            started.lose_frozen(seconds)
 
     def close(self) -> None:
         """Ends them, also after ShardLost; waits for `_RELEASE_SECONDS` at most."""
@@ -217,12 +224,13 @@ class Shards:
         started = self._workers is not None and self._workers.started is not None
         return (started or self.restarts > 0) and self.restarts + 1 < _OPENING_ATTEMPTS
 
-    def lost(self, error: Exception) -> float:
+    def lost(self, error: Exception, follows: str = "it recovers with new workers") -> float:
         """Ends the workers that are left. Returns the seconds after which to recover.
 
-        error  that of a shard, or of the disk during an earlier recovery
+        error    that of a shard, or of the disk during an earlier recovery
+        follows  what does, for the log
         """
-        log.error("graph %s: %s: it recovers with new workers", self._graph, error)
+        log.error("graph %s: %s: %s", self._graph, error, follows)
         self.loss = self.loss or Loss(time.time(), str(error))
         self.restarts += 1
         self.release()
@@ -240,6 +248,13 @@ class Shards:
             seconds = time.time() - self.loss.since
             log.info("graph %s: recovered in %.1f s", self._graph, seconds)
         self.loss, self._delay = None, _FIRST_DELAY
+
+    def lose_frozen(self) -> None:
+        """From now on a worker that does not answer for FROZEN_SECONDS is lost, which ends the call
+        in progress. One that answers may take as long as it needs. Any thread may call it.
+        """
+        if self._workers is not None:
+            self._workers.lose_frozen(FROZEN_SECONDS)
 
     def release(self) -> None:
         """Ends the workers, if there are any."""

@@ -160,3 +160,25 @@ def test_a_killed_worker_is_named_within_seconds(
         first.check_alive()
     with pytest.raises(ShardLost, match="shard 1 of 2"):
         first.top(1)
+
+
+def test_a_frozen_shard_is_lost_when_that_is_asked_for_and_one_that_computes_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    workers = local_workers(Options(), 2)
+    try:
+        engine = ShardedEngine(Options(), workers=workers)
+        pairs = np.random.default_rng(1).integers(0, 50, (2, 300))
+        engine.apply(EdgeBatch(pairs[0], pairs[1]))
+        workers.lose_frozen(4.0)
+        update_for(engine, 6.0)
+        frozen = workers.client.run(os.getpid)[workers.addresses[1]]
+        os.kill(frozen, signal.SIGSTOP)
+        begun = monotonic()
+        for _ in range(2):  # what comes after the call is refused too
+            with pytest.raises(ShardLost, match=r"shard 1 of 2 at .* is lost"):
+                update_for(engine, 60.0)
+        assert 4.0 <= monotonic() - begun < 30.0
+    finally:
+        workers.close()
+    assert "was not ended" not in caplog.text

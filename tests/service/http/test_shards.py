@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -338,9 +339,9 @@ def test_a_backup_of_shards_opens_without_them(sharded: Server, tmp_path: Path) 
         assert "shards" not in ours
 
 
-def process_of_a_worker(server: Server) -> int:
+def process_of_a_worker(server: Server, graph: str = "default") -> int:
     """Of shard 1."""
-    workers: Any = server.catalog.get("default").pipeline.shards._workers
+    workers: Any = server.catalog.get(graph).pipeline.shards._workers
     assert workers.started is not None
     workers = workers.started
     processes: dict[str, int] = workers.client.run(os.getpid)
@@ -404,3 +405,32 @@ def test_a_worker_killed_during_a_checkpoint_loses_nothing(
     assert taken["version"] == sent["version"]
     deleted = sharded.http.post(f"{PATH}/batches", json={"delete": [["e", "b"]]})
     assert deleted.json()["deleted"] == 1
+
+
+def test_a_frozen_worker_holds_up_neither_the_end_of_its_graph_nor_that_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("liverank_service.pipeline.shards.FROZEN_SECONDS", 3.0)
+    with running(tmp_path, shards=2) as server:
+        server.http.put("/graphs/other").raise_for_status()
+        for graph in ("default", "other"):
+            batches = f"/graphs/{graph}/batches"
+            server.http.post(batches, json={"insert": EDGES[:3]}).raise_for_status()
+            os.kill(process_of_a_worker(server, graph), signal.SIGSTOP)
+            sent = server.http.post(f"{batches}?wait=durable", json={"insert": EDGES[3:]})
+            assert sent.json()["version"] == 2
+        begun = monotonic()
+        assert server.http.delete("/graphs/other").status_code == 204
+        assert monotonic() - begun < 60.0
+        assert server.http.get("/graphs/other").status_code == 404
+        begun = monotonic()
+    assert monotonic() - begun < 60.0
+    for graph in ("default", "other"):
+        assert f"graph {graph}: shard 1 of 2 at " in caplog.text
+        assert f"graph {graph}: what is in progress is waited for; each worker has" in caplog.text
+    assert "it ends, and what is committed is ranked when it is opened again" in caplog.text
+    assert "was not ended" not in caplog.text
+    with running(tmp_path) as server:
+        assert server.http.get("/graphs/other").status_code == 404
+        assert server.http.get(f"{PATH}/batches/2").json()["inserted"] == 2
+        assert server.http.get(PATH).json()["edges"] == 5
