@@ -293,3 +293,34 @@ def test_a_file_that_was_not_replaced_is_whole_whenever_the_power_ends(
     assert set(found) == {b"before", b"after"}
     assert found[-1] == disk.current("file") == b"before"
     assert disk.current("other") == b"other"
+
+
+REFUSED_BATCH = """
+import os, sys
+from pathlib import Path
+from liverank_service.errors import StorageFailed
+from liverank_service.storage.journal import Journal
+from liverank_service.storage.layout import Record
+
+directory, fails = Path(sys.argv[1]), Path(os.environ["DISK_FAULT"])
+Journal.create(directory / "journal.db")
+journal = Journal(directory / "journal.db")
+journal.append([Record(b"kept", "auto", None, b"hash")], 1)
+fails.write_text("sync")
+try:
+    journal.append([Record(b"refused", "auto", None, b"hash")], 1)
+except StorageFailed:
+    fails.unlink()
+journal.close()
+os._exit(0)
+"""
+
+
+def test_a_batch_that_was_refused_does_not_come_back_with_the_next_start(
+    record: Record, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    assert any(event.kind == "f" for event in record(REFUSED_BATCH, data))
+    journal = Journal(data / "journal.db")
+    assert [row.payload for _, _, row, _ in journal.batches(0)] == [b"kept"]
+    journal.close()

@@ -460,6 +460,10 @@ class Journal:
 
     def close(self) -> None:
         self._end_copying()
+        if self._has_failed and self._may_have_hole:
+            # the log has what was refused, and the next process would take it for committed
+            with suppress(StorageFailed):
+                self.sync_receipts()
         with self._reading, ExitStack() as stack:
             if self._has_failed:
                 stack.enter_context(self._keeping_log())
