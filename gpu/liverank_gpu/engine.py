@@ -405,7 +405,7 @@ class Engine:
             self._timer.end("solve")
             solved, bound = solver.certify(solved)
             self._group.solving = self._group.ended_early and self._graph.ids.count == 0
-            self._record_ranked(bound, solved.ties)
+            self._record_ranked(bound, solved.ties, form)
             self._improvable = form == "accelerated"
             by_residual = self._improvable and row.affected == "residual"
             if by_residual and solved.iterations == 0 and solved.fallback is None:
@@ -463,11 +463,16 @@ class Engine:
             self._record_ranked(bound, self._ranked.ties)
         return self._improvable
 
-    def _record_ranked(self, error_bound: float, ties: RankTies | None = None) -> None:
+    def _record_ranked(
+        self, error_bound: float, ties: RankTies | None = None, form: Form = "accelerated"
+    ) -> None:
         bound = min(2.0, error_bound + (ties.error if ties else 0.0))
         graph, mass = self._graph, float(self._iterate.certificate.mass)
         ranked = (graph.vertices, graph.permutation, mass, bound, graph.free, ties)
-        self._ranked = _Ranked(*ranked, float(self._iterate.rhs_scale))
+        published = form == "published"  # whose bound is that of another β
+        iterate = self._iterate
+        rhs_scale = iterate.mean_corrected_rhs if published else iterate.rhs_scale
+        self._ranked = _Ranked(*ranked, float(rhs_scale))
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""

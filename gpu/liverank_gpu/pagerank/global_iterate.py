@@ -347,6 +347,11 @@ class GlobalIterate(Iterate):
         """Makes Σr = 0 by lowering β: a pass over n."""
         self.lower_rhs(self.certificate.residual_sum / self._ranked)
 
+    @property
+    def mean_corrected_rhs(self) -> float:
+        """What β would be then; `mean_corrected_bound` is about that."""
+        return float(self.rhs_scale - self.certificate.residual_sum / max(1, self._ranked))
+
     def mean_corrected_bound(self, worth: float) -> float:
         """What `error_bound` would be after lowering r by its mean: a pass over n, made if the
         result could be at most `worth`; infinite if it could not.

@@ -181,6 +181,17 @@ def test_parts_add_up_whatever_solved(strategy: str, form: Any, backend: Backend
     check(engine, engine.publish(), weights, np.arange(25), k=100)
 
 
+@pytest.mark.parametrize("strategy", ["static", "dynamic-frontier"])
+def test_parts_add_up_where_only_the_scale_is_not_solved(strategy: str, backend: Backend) -> None:
+    """The ranks of a cycle are right from the beginning, long before its y is that of its β."""
+    engine = Engine(Options(tolerance=1e-3), backend)
+    engine.apply(EdgeBatch(vertices=3))
+    engine.update(strategy, form="published")
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 0)]))
+    assert engine.update(strategy, form="published").error_bound < 1e-12
+    check(engine, engine.publish(), np.roll(np.eye(3), 1, axis=1), np.arange(3), k=1)
+
+
 def test_a_snapshot_explains_as_what_it_was_taken_of(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     engine.apply(EdgeBatch.of(insert=[(0, 1), (2, 1), (1, 3), (3, 0)], vertices=6))
