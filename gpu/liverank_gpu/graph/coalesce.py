@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from liverank_gpu.graph.batch import arranged
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.graph import GraphUpdate
-from liverank_gpu.types import Change, EdgeBatch
+from liverank_gpu.types import VERTEX_LIMIT, Change, EdgeBatch
 
 _SHIFT = np.int64(32)
 
@@ -131,9 +131,9 @@ def _names_edges_once(batch: EdgeBatch) -> bool:
 
 
 def _positions(graph: DynamicGraph, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions of ids on the host; -1 for a negative one, which no vertex has."""
+    """The positions of ids on the host; -1 for one that no vertex can have."""
     positions = graph.backend.device.to_host(graph.permutation.positions_of(np.maximum(ids, 0)))
-    return np.where(ids < 0, -1, positions)
+    return np.where((ids < 0) | (ids >= VERTEX_LIMIT), -1, positions)
 
 
 def _hits(named: NDArray[np.int64], changed: NDArray[np.int64], sizes: list[int]) -> list[int]:

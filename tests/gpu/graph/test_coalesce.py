@@ -78,6 +78,15 @@ def test_parts_report_what_they_would_one_by_one(
     assert coalesced > (10 if weighted else 20)
 
 
+def test_a_part_is_not_told_of_an_edge_whose_ids_it_has_in_lower_bits(backend: Backend) -> None:
+    engine = Engine(Options(directed=False), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 3)]))
+    batch = EdgeBatch.of(delete=[(1, 2), (1 + (1 << 32), 2)])
+    changes = engine.apply_coalesced(batch, [(0, 1), (0, 1)])
+    assert changes is not None
+    assert [(change.deleted, change.not_found) for change in changes] == [(1, 0), (0, 1)]
+
+
 def test_the_first_edges_of_a_graph_are_not_coalesced(backend: Backend) -> None:
     engine = Engine(Options(), backend)
     batch = EdgeBatch.of(insert=[(0, 1), (1, 2)])
