@@ -304,8 +304,19 @@ class RegistrationWithin(Registration):
 
 
 def _touches(context: QueryContext, asked: ResolvedView, update: GraphUpdate) -> bool:
-    """Whether a batch may have changed edges inside the set, whose vertices are still there."""
-    graph, changes = context.graph, update.changes
+    """Whether a batch may have changed edges inside the set, whose vertices are still there: also
+    where there is no memory to look, as the batch stands.
+    """
+    try:
+        touched = _touches_here(context.graph, asked, update)
+    except MemoryError:
+        touched = True
+    return context.vertices.highest(touched) > 0.0
+
+
+def _touches_here(graph: RankedGraph, asked: ResolvedView, update: GraphUpdate) -> bool:
+    """The same of the rows that are here. Raises MemoryError."""
+    changes = update.changes
     assert isinstance(graph, DynamicGraph)
     touched = changes is None
     if changes is not None:
@@ -317,7 +328,7 @@ def _touches(context: QueryContext, asked: ResolvedView, update: GraphUpdate) ->
         ):
             inside = targets[xp.isin(sources, rows)]
             touched |= bool(xp.isin(graph.positions_at(inside), positions).any())
-    return context.vertices.highest(touched) > 0.0
+    return touched
 
 
 @dataclass(eq=False)

@@ -608,6 +608,26 @@ def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
     assert_within_bound(engine, view, engine.view("v"))
 
 
+def test_a_batch_stands_where_a_view_within_a_set_has_no_memory_to_look_at_it() -> None:
+    """What says that it does not fit has changed nothing, and what stands is followed."""
+    backend, device = looked_after(backend_named("cpu"))
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of([(v, (v + 1) % 20) for v in range(20)]))
+    view = ViewQuery(None, None, 1e-9, within=np.arange(10))
+    engine.apply(EdgeBatch.of([(0, 15)]))  # the first one takes what is kept
+    engine.put_view("v", view)
+    stood = 0
+    for refused in range(1, 30):  # each array that a batch takes
+        before = engine.edges
+        with device.without_arrays(refused), suppress(OutOfMemory):
+            engine.apply(EdgeBatch.of([(refused % 10, (refused + 2 + refused // 10) % 10)]))
+            stood += 1
+            before = engine.edges
+        assert engine.edges == before
+        assert_within_bound(engine, view, engine.view("v"))
+    assert stood > 10
+
+
 def test_when_a_view_is_solved(backend: Backend) -> None:
     """Its bound is that of the graph as it is, whenever that is."""
     engine = engine_of(FAMILIES["karate club"](), backend)
