@@ -159,6 +159,8 @@ class ShardQueries(Queries):
             try:
                 self._running[number] = self._registered(name, query, start)
             except OutOfMemory as error:
+                if self.answering:  # of this shard alone: others wait for it
+                    raise
                 return error
         running = self._running[number]
         with self._exchanging():
@@ -168,7 +170,7 @@ class ShardQueries(Queries):
     def _registered(
         self, name: str, query: ResolvedQuery | ViewQuery, start: Start | None
     ) -> Registration:
-        """Raises OutOfMemory on all shards."""
+        """Raises OutOfMemory, on all shards unless it is `answering`."""
         if isinstance(query, ResolvedQuery):
             return Registration(self.context, name, query)
         with self._exchanging():

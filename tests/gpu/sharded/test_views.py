@@ -328,6 +328,20 @@ def test_a_view_for_which_one_shard_has_no_memory_is_refused() -> None:
             engine.remove_view("large")
 
 
+def test_one_shard_without_memory_for_a_reversed_graph_ends_the_call_of_all() -> None:
+    """None waits for it. What was kept is solved again."""
+    with graph("few") as (workers, engine, views):
+        device, against = workers.shards[1].graph.backend.device, ViewQuery(None, None, 1e-6)
+        assert isinstance(device, TestDevice)
+        against = replace(against, direction="reversed")
+        with device.refusing(1), pytest.raises(OutOfMemory, match="a reversed graph"):
+            engine.put_view("against", against)
+        engine.refresh_views()
+        assert_read(engine, "few", views["few"])
+        engine.put_view("against", against)
+        assert_read(engine, "against", against)
+
+
 def test_a_first_solve_follows_batches_between_its_steps() -> None:
     with graph() as (workers, engine, _):
         of = np.arange(0, 200, 2), None, 1e-9
