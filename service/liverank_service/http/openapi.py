@@ -160,9 +160,10 @@ def openapi_of(app: FastAPI) -> dict[str, Any]:
                 if scope is not None:
                     call["security"] = [{"key": []}]
                     call["description"] = f"{call['description']}\n\nScope: {scope}."
-                others = () if scope is None else (401, 403, 421)
-                # 422 for parameters of the query that a call does not have
-                for status in (422, *others):
+                statuses = [422]  # for parameters of the query that a call does not have
+                statuses += [401, 403, 421] if scope is not None else []
+                statuses += [408, 413, 415] if "requestBody" in call else []
+                for status in statuses:
                     call["responses"].setdefault(str(status), problems(status)[status])
         app.openapi_schema = schema
     return app.openapi_schema

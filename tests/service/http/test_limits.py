@@ -130,6 +130,40 @@ def test_computations_have_a_limit_of_their_own(small: Server) -> None:
         thread.join()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "call"),
+    [
+        ("get", "top?view=v", "top"),
+        ("get", "ranks?view=v", "ranks"),
+        ("get", "ranks/a?view=v", "ranks/{vertex}"),
+        ("post", "ranks?view=v", "ranks"),
+        ("post", "personalized", "personalized"),
+        ("delete", "views/v", "views/{view}"),
+        ("delete", "watched/w", "watched/{name}"),
+    ],
+)
+def test_calls_that_a_full_queue_refuses_declare_it(
+    small: Server, method: str, path: str, call: str
+) -> None:
+    ring = [[f"v{place}", f"v{(place + 1) % 90}"] for place in range(90)]
+    small.http.post("/graphs/g/batches", json={"insert": [*ring, ["a", "v0"]]})
+    view = {"teleport": "uniform", "target_error": 1e-9, "refresh": "read"}
+    assert small.http.put("/graphs/g/views/v", json=view).is_success
+    insert = [["v0", f"{time.monotonic_ns() % 10**12}"]]  # after which it has to be solved
+    assert small.http.post("/graphs/g/batches", json={"insert": insert}).is_success
+    body = {"queries": [{"seeds": {"a": 1}}]} if call == "personalized" else {"vertices": ["a"]}
+    with busy(small, "g"):
+        pipeline = small.catalog.get("g").pipeline
+        waiting = [pipeline.call(lambda _: None) for _ in range(3 - pipeline.computations.jobs)]
+        json = body if method == "post" else None
+        answer = small.http.request(method, f"/graphs/g/{path}", json=json)
+        assert answer.status_code == 429
+    for each in waiting:
+        each.result(60)
+    declared = small.http.get("/openapi.json").json()["paths"][f"/graphs/{{graph}}/{call}"][method]
+    assert "429" in declared["responses"]
+
+
 def test_the_client_waits_for_a_full_queue(small: Server) -> None:
     def send() -> None:
         httpx.post(small.url("graphs/g/batches"), json={}, timeout=60)

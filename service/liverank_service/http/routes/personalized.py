@@ -122,7 +122,7 @@ async def personalized_one(
 @router.post(
     "/graphs/{graph}/personalized",
     response_model=PersonalizedAnswers,
-    responses={**answered(ARROW_STREAM), **problems(404, 406, 413, 422, 504, 507)},
+    responses={**answered(ARROW_STREAM), **problems(404, 406, 413, 422, 429, 504, 507)},
     openapi_extra=body_of(PersonalizedRequest, others=(ARROW_STREAM,)),
 )
 async def personalized_many(

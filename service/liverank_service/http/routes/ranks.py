@@ -45,7 +45,7 @@ def ranked_vertices(vertices: pa.Array, ranks: NDArray[np.float64]) -> Any:
 @router.get(
     "/graphs/{graph}/ranks/{vertex:key}",
     response_model=RankAnswer,
-    responses=problems(404, 409, 422, 504, 507),
+    responses=problems(404, 409, 422, 429, 504, 507),
 )
 async def rank_of_vertex(
     request: Request, graph: OpenGraph, vertex: Vertex, view: SeenRanks
@@ -62,7 +62,7 @@ async def rank_of_vertex(
 @router.get(
     "/graphs/{graph}/ranks",
     response_class=Response,
-    responses={**EXPORT, **problems(404, 406, 409, 422, 504, 507)},
+    responses={**EXPORT, **problems(404, 406, 409, 422, 429, 504, 507)},
 )
 async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
     """The ranks of all vertices, all of one revision, streamed; batches do not wait for it."""
@@ -72,7 +72,7 @@ async def export_ranks(request: Request, graph: OpenGraph, view: SeenRanks) -> R
 @router.post(
     "/graphs/{graph}/ranks",
     response_model=RanksAnswer,
-    responses=problems(404, 408, 409, 413, 415, 422, 504, 507),
+    responses=problems(404, 408, 409, 413, 415, 422, 429, 504, 507),
     openapi_extra=body_of(VerticesRequest),
 )
 async def ranks_of_vertices(request: Request, graph: OpenGraph, view: SeenRanks) -> Response:
@@ -97,7 +97,7 @@ async def vertices_of(request: Request, graph: Graph) -> pa.Array:
 @router.get(
     "/graphs/{graph}/top",
     response_model=TopAnswer,
-    responses={**answered(*EXPORTED), **problems(404, 406, 409, 413, 422, 504, 507)},
+    responses={**answered(*EXPORTED), **problems(404, 406, 409, 413, 422, 429, 504, 507)},
 )
 async def top(
     request: Request,

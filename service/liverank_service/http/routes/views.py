@@ -126,7 +126,7 @@ async def read_views(request: Request, graph: OpenGraph, published: PublishedVie
     return response_by_content(request, graph, orjson.dumps(document))
 
 
-@router.delete("/graphs/{graph}/views/{view}", status_code=204, responses=problems(404, 422))
+@router.delete("/graphs/{graph}/views/{view}", status_code=204, responses=problems(404, 422, 429))
 async def remove_view(graph: OpenGraph, view: Name) -> Response:
     """Removes a view."""
     await asyncio.wrap_future(graph.pipeline.remove_view(view))

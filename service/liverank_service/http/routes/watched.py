@@ -105,7 +105,7 @@ async def rank_in_watched(
     return response_by_content(request, graph, orjson.dumps({"vertex": key, "rank": rank, **head}))
 
 
-@router.delete("/graphs/{graph}/watched/{name}", status_code=204, responses=problems(404, 422))
+@router.delete("/graphs/{graph}/watched/{name}", status_code=204, responses=problems(404, 422, 429))
 async def unwatch(graph: OpenGraph, name: Name) -> Response:
     """Removes a watched query."""
     await asyncio.wrap_future(graph.pipeline.unwatch(name))
