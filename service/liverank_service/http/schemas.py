@@ -24,7 +24,7 @@ from liverank.client import responses
 from liverank.options import MAX_POSITION, GraphOptions, about
 from liverank_gpu import LARGEST_WEIGHT
 from liverank_service.problems import TYPE_PREFIX
-from liverank_service.queries.analyses import NO_LIMITS, RunLimits
+from liverank_service.queries.analyses import LARGEST_COUNT, NO_LIMITS, RunLimits
 from liverank_service.queries.model import KeyedQuery
 from liverank_service.tables import default_of, named, said
 
@@ -422,6 +422,7 @@ class AnalysisRequest(Body):
     save_every: int | None = Field(
         None,
         ge=0,
+        le=LARGEST_COUNT,
         description="supersteps of a vertex program after which its state is saved, to go on from "
         "after a restart; 0: never. Left out: about every 30 seconds that it works",
     )

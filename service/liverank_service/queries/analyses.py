@@ -65,14 +65,22 @@ def built_in(name: str) -> AnyProgram:
     return PROGRAMS[name]
 
 
+LARGEST_COUNT = 2**53
+"""That every client reads from JSON as it is."""
+
+
 class RunLimits(BaseModel):
     """What a run may take, by its request; None: as much as there is."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    supersteps: int | None = member_of(liverank.options.AnalysisLimits, "supersteps", ge=1)
+    supersteps: int | None = member_of(
+        liverank.options.AnalysisLimits, "supersteps", ge=1, le=LARGEST_COUNT
+    )
     seconds: float | None = member_of(liverank.options.AnalysisLimits, "seconds", gt=0)
-    memory: int | None = member_of(liverank.options.AnalysisLimits, "memory", ge=1)
+    memory: int | None = member_of(
+        liverank.options.AnalysisLimits, "memory", ge=1, le=LARGEST_COUNT
+    )
 
     def checked(self, program: AnyProgram, mode: Mode, most_seconds: float) -> RunLimits:
         """The limits of a run in this mode.

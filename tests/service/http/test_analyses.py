@@ -360,6 +360,15 @@ def test_keys_that_are_integers_are_values_too(server: Server) -> None:
         ("densest", {"parameters": {"epsilon": True}}, 422, "parameters.epsilon"),
         ("pagerank", {"mode": "asynchronous"}, 422, "mode"),
         ("components", {"fresh": "yes"}, 422, "fresh"),
+        # larger than the integers of the answers, which no read of the list could then have
+        ("components", {"limits": {"memory": 2**64}}, 422, "limits.memory"),
+        (
+            "levels",
+            {"parameters": {"source": "a"}, "limits": {"supersteps": 2**64}},
+            422,
+            "limits.s",
+        ),
+        ("levels", {"save_every": 2**64}, 422, "save_every"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(
