@@ -7,7 +7,8 @@ The columns of EDGE_COLUMNS are always there, others only if the batch has them:
     a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
     members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
     each column, with the JSON of the others in the metadata of its schema
-    keys      string or int64, weights float32, times float64, those of deletions with nulls: see
+    keys      string, or integers: uint32 if all of a column are, else int64
+    numbers   weights float32, times float64, those of deletions with nulls: see
               liverank_service.formats.columns
     sets      {name: {"add": [key, …], "remove": [key, …], "whole": null, "replace" or "drop"}}
     range     [source, partition, from or null, to]
@@ -24,6 +25,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from liverank.edges import narrowed
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import arrow_table
@@ -86,7 +88,7 @@ def encode_batch(columns: EdgeColumns) -> bytes:
         lists = {name: array.to_pylist() for name, array in arrays.items()}
         return orjson.dumps({"keys": kind_of(columns.vertices), **lists, **others})
     rows = []
-    for column in arrays.values():
+    for column in map(narrowed, arrays.values()):
         ends = pa.py_buffer(np.array([0, len(column)], np.int32))
         rows.append(pa.Array.from_buffers(pa.list_(column.type), 1, [None, ends], 0, 0, [column]))
     metadata = {name: orjson.dumps(value) for name, value in others.items()}
@@ -110,6 +112,9 @@ def decode_payload(payload: bytes) -> EdgeColumns:
         expected = f"one row of {listed(EDGE_COLUMNS)} and, optionally, {listed(_FURTHER)}"
         raise FormatError("payload", None, f"expected {expected}")
     keys = {name: combined(table[name]).flatten() for name in names if name in KEY_COLUMNS}
+    for name, column in keys.items():
+        if column.type == pa.uint32():
+            keys[name] = column.cast(pa.int64())
     flat = {
         name: pa.chunked_array([combined(table[name]).flatten()])
         for name in further

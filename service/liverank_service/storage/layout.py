@@ -1,7 +1,7 @@
 """The tables of a journal, the checksums of their rows, and the upgrade from older layouts.
 
 A SQLite database (WAL); `application_id` marks a journal of liverank, `user_version` is its layout
-(5):
+(6):
 
     batches    version          the number of the batch; those up to state.retired are removed
                committed_at     Unix time, seconds
@@ -29,9 +29,9 @@ A SQLite database (WAL); `application_id` marks a journal of liverank, `user_ver
 The chain and the checksums are there because SQLite has none: it does not notice a page that the
 disk returns with wrong bytes.
 
-The tables of layouts 2 to 4 were the same. The payloads of layout 4 had no ranges of sources, those
-of layout 3 also no removed vertices and no times, those of layout 2 also no weights and no sets of
-vertices.
+The tables of layouts 2 to 5 were the same. The payloads of layout 5 had integers as int64 alone,
+those of layout 4 also no ranges of sources, those of layout 3 also no removed vertices and no
+times, those of layout 2 also no weights and no sets of vertices.
 Layout 1 had no requests, chain and checksums, and `published` instead of `state`.
 """
 
@@ -51,8 +51,8 @@ from liverank_service.errors import StorageFailed
 from liverank_service.storage.files import FILE_MODE
 
 APPLICATION_ID = 0x4C56524B  # "LVRK"
-LAYOUT = 5
-SAME_TABLES = (2, 3, 4, LAYOUT)
+LAYOUT = 6
+SAME_TABLES = (2, 3, 4, 5, LAYOUT)
 """The layouts whose tables are those of this one."""
 BEGINNING = bytes(32)
 """The chain before the first batch."""

@@ -407,6 +407,23 @@ def test_a_payload_decodes_to_its_batch(kind: KeyKind, count: int) -> None:
     assert encode_batch(decode_payload(payload)) == payload
 
 
+@pytest.mark.parametrize(("lowest", "width"), [(-1, 8), (0, 4), (2**32 - 500, 4), (2**32 - 499, 8)])
+def test_a_payload_has_integers_in_four_bytes_if_all_of_a_column_fit(
+    lowest: int, width: int
+) -> None:
+    column, none = pa.array(range(lowest, lowest + 500), pa.int64()), pa.array([], pa.int64())
+    payload = encode_batch(EdgeColumns(column, column[::-1], none, none, none))
+    assert 2 * 500 * width < len(payload) < 2 * 500 * width + 2_000
+    columns = decode_payload(payload)
+    assert columns.insert_sources.equals(column)
+    assert columns.insert_targets.equals(column[::-1])
+    names = ["insert_sources", "insert_targets", "delete_sources", "delete_targets", "vertices"]
+    arrays = [column, column[::-1], none, none, none]
+    lists = [pa.array([each.to_pylist()], pa.list_(pa.int64())) for each in arrays]
+    of_layout_5 = dict(zip(names, lists, strict=True))
+    assert decode_payload(arrow_stream(**of_layout_5)) == columns
+
+
 @pytest.mark.parametrize(
     "payload",
     [

@@ -111,7 +111,7 @@ def test_a_missing_journal_is_not_created(tmp_path: Path) -> None:
     ("statement", "message"),
     [
         ("PRAGMA application_id = 7", "is a SQLite database, but not a journal of liverank"),
-        ("PRAGMA user_version = 99", "has layout 99, expected 1 to 5"),
+        ("PRAGMA user_version = 99", "has layout 99, expected 1 to 6"),
         ("UPDATE state SET version = 7", "the row of `state` is damaged"),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_directory_of_the_release_before_is_served(stored: Path, name: str) ->
         assert_served(server)
         server.http.post(f"{GRAPH}/checkpoint").raise_for_status()
     graph = stored / name / "graphs" / "default"
-    assert layout_of(graph) == 5
+    assert layout_of(graph) == 6
     with running(stored / name) as server:
         assert server.http.get(GRAPH).json()["version"] == 4
 
@@ -117,7 +117,7 @@ def test_weights_and_sets_of_layout_3_are_served(tmp_path: Path, name: str) -> N
         removed = http.post(f"{path}/batches", json={"remove": ["a"]}).json()
         assert (removed["removed"], removed["removed_edges"]) == (1, 2)
         http.post(f"{path}/checkpoint").raise_for_status()
-    assert layout_of(tmp_path / name / "graphs" / "heavy") == 5
+    assert layout_of(tmp_path / name / "graphs" / "heavy") == 6
     with running(tmp_path / name) as server:
         assert server.http.get(path).json()["vertices"] == 62
         assert server.http.get(f"{path}/sets/mine").json()["vertices"] == ["b", "c"]
@@ -140,7 +140,7 @@ def test_times_and_removed_vertices_of_layout_4_are_served(tmp_path: Path, name:
         sent = http.post(f"{path}/batches", params=position, json=following).json()
         assert (sent["version"], sent["inserted"]) == (6, 1)
         http.post(f"{path}/checkpoint").raise_for_status()
-    assert layout_of(tmp_path / name / "graphs" / "living") == 5
+    assert layout_of(tmp_path / name / "graphs" / "living") == 6
     with running(tmp_path / name) as server:
         info = server.http.get(path).json()
         assert (info["vertices"], info["edges"]) == (4, 4)
@@ -228,7 +228,7 @@ def test_what_the_release_before_reads_has_another_number(tmp_path: Path) -> Non
         server.http.post("/graphs/heavy/batches", json={"insert": [["a", "b", 2]]})
         server.http.post("/graphs/heavy/checkpoint").raise_for_status()
     graph = tmp_path / "graphs" / "heavy"
-    assert layout_of(graph) == 5
+    assert layout_of(graph) == 6
     assert json.loads((graph / "graph.json").read_text())["format"] == 3
     (written,) = checkpoint.stored(graph / checkpoint.DIRECTORY)
     _, _, manifest = (written / "manifest.json").read_bytes().partition(b"\n")
@@ -241,12 +241,12 @@ def test_a_later_release_is_refused_and_its_files_stay_as_they_are(tmp_path: Pat
     graph = store.create("later", {})
     store.close()
     with closing(sqlite3.connect(graph / journal.FILE)) as connection:
-        connection.execute("PRAGMA user_version = 6")
+        connection.execute("PRAGMA user_version = 7")
     manifest = json.loads((graph / "graph.json").read_text()) | {"format": 4}
     (graph / "graph.json").write_text(json.dumps(manifest))
     before = (graph / journal.FILE).read_bytes()
     with pytest.raises(StorageFailed, match=r"graph\.json: has format 4, expected 1 to 3"):
         read_manifest(graph)
-    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 6, expected 1 to 5"):
+    with pytest.raises(StorageFailed, match=r"journal\.db: has layout 7, expected 1 to 6"):
         Journal(graph / journal.FILE)
     assert (graph / journal.FILE).read_bytes() == before
