@@ -25,7 +25,7 @@ from liverank.client.call import (
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.client.sources import SourceRange, range_query
-from liverank.edges import Columns, EdgeColumns, as_list, read_edges
+from liverank.edges import Columns, EdgeColumns, as_list, narrowed, read_edges
 from liverank.errors import InvalidInput
 from liverank.options import BatchKeywords, BatchOptions, SolveKeywords, given
 
@@ -190,6 +190,8 @@ def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:
         table = pa.concat_tables(tables or [insert.table()], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidInput("delete", f"expected the type of the keys in insert: {error}") from error
+    for place, name in enumerate(("source", "target")):
+        table = table.set_column(place, name, narrowed(table[name]))
     return arrow_body(table)
 
 

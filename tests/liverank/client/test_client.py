@@ -81,7 +81,8 @@ def test_columns_without_operations_are_insertions() -> None:
         client.insert("g", pa.table({"source": [1, 2], "target": [3, 4]}))
     table = pa.ipc.open_stream(server.requests[0].content).read_all()
     assert table.column_names == ["source", "target"]
-    assert table.column("source").type == pa.int64()
+    assert table.to_pydict() == {"source": [1, 2], "target": [3, 4]}
+    assert table.column("source").type == pa.uint32()
 
 
 def test_a_batch_is_sent_again_with_its_key_when_the_connection_is_lost() -> None:

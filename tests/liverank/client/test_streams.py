@@ -158,3 +158,28 @@ def test_a_stream_of_weighted_frames(server: Server) -> None:
             "weighted-stream", batches, source="from", target="to", weight="w"
         )
     assert [receipt.reweighted for receipt in receipts] == [0, 2, 2]
+
+
+def test_a_stream_of_integers_has_those_below_2_32_in_four_bytes(server: Server) -> None:
+    ends = [(0, 2**32 - 1), (2**32, -1), (-(2**63), 2**63 - 1)]
+    tables = [
+        pa.table({"source": pa.array([source], pa.int64()), "target": pa.array([target])})
+        for source, target in ends
+    ]
+    widths = []
+    transport = httpx.HTTPTransport()
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and request.url.path.endswith("/batches"):
+            sent = pa.ipc.open_stream(request.content).read_all()
+            widths.append([each.bit_width for each in sent.schema.types])
+        return transport.handle_request(request)
+
+    url = str(server.http.base_url)
+    with transport, Client(url, transport=httpx.MockTransport(answered)) as client:
+        client.create("integer-stream", keys="integer")
+        client.send_all("integer-stream", tables)
+    assert widths == [[32, 32], [64, 64], [64, 64]]
+    with Client(url) as client:
+        edges = client.export_edges("integer-stream").to_arrow().to_pylist()
+    assert {(edge["source"], edge["target"]) for edge in edges} == set(ends)
