@@ -32,6 +32,9 @@ from liverank.options import BatchKeywords, BatchOptions, SolveKeywords, given
 Edges = Iterable[Pair] | Iterable[tuple[Key, Key, float]] | Any
 """Pairs of keys, triples with weights, or what liverank.edges reads."""
 
+Body = tuple[bytes, str]
+"""Of a request, with its content type."""
+
 Lists = Mapping[Key, Iterable[Key] | Iterable[Sequence[Any]]]
 """The targets of vertices, each a key, (target, weight) or (target, weight, time)."""
 
@@ -72,19 +75,18 @@ def new_key() -> str:
 def batch_call(
     graph: str,
     batch: Batch,
-    columns: Columns,
+    body: Body,
     wait: str,
     key: str | None,
     result: type[T],
-    deleted: Columns | None = None,
     **options: Any,
 ) -> Call[T]:
     """Sends the batch; `wait` is `ranked` or `durable`.
 
-    deleted  the columns of deletions; None: as `columns`, without weights and times
+    body     of `batch_body`
     options  of BatchOptions, beside those that the batch has itself
     """
-    body, content_type = batch_body(batch, columns, deleted)
+    content, content_type = body
     own = {name: getattr(batch, name, None) for name in BatchOptions.__struct_fields__}
     if options.get("rank") == "now":  # servers before it do not know it
         del options["rank"]
@@ -92,15 +94,17 @@ def batch_call(
         method="POST",
         path=path_of("graphs", graph, "batches"),
         query=given(**own | options | {"wait": wait}) | range_query(batch.source_range),
-        body=body,
+        body=content,
         headers={"Content-Type": content_type, "Idempotency-Key": key or new_key()},
         parse=decoder(result),
         repeatable=True,
     )
 
 
-def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -> tuple[bytes, str]:
+def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -> Body:
     """The body and its content type: an Arrow stream if there are only columns of edges.
+
+    deleted  the columns of deletions; None: as `columns`, without weights and times
 
     Raises InvalidInput.
     """
@@ -247,7 +251,9 @@ def _sent(graph: str, wait: str, result: type[T], **members: Any) -> Call[T]:
     deleted = None if "insert" in members else columns
     key = members.pop("key", None)
     own = {each.name: members.pop(each.name, None) for each in fields(Batch)}
-    return batch_call(graph, Batch(**given(**own)), columns, wait, key, result, deleted, **members)
+    batch = Batch(**given(**own))
+    body = batch_body(batch, columns, deleted)
+    return batch_call(graph, batch, body, wait, key, result, **members)
 
 
 class BatchCalls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from functools import partial
 from types import TracebackType
@@ -16,7 +17,7 @@ from httpx_sse import EventSource
 
 from liverank.choices import Rank
 from liverank.client import exports
-from liverank.client.batches import Batch, Edges, batch_call, new_key
+from liverank.client.batches import Batch, Body, Edges, batch_body, batch_call, new_key
 from liverank.client.call import Asynchronous, Call, Synchronous, T
 from liverank.client.calls import Calls
 from liverank.client.connection import (
@@ -143,10 +144,12 @@ class Client(Synchronous, Calls):
         time: str | None = None,
         key: str | None = None,
     ) -> list[Receipt]:
-        """Sends batches one after the other, each as the iterator yields it. Only the last is
-        ranked, which ranks all; returns the receipts of all.
+        """Sends batches one after the other, each once the iterator has yielded the next one, which
+        is read while it is sent. Only the last is ranked, which ranks all; returns the receipts of
+        all.
 
-        batches  each a Batch, or edges to insert as `insert` takes them
+        batches  each a Batch, or edges to insert as `insert` takes them; read on another thread,
+                 and not any more when the iterator goes on
         key      the start of their idempotency keys: a stream that is sent again with it is
                  applied once; None: a new one
 
@@ -154,12 +157,14 @@ class Client(Synchronous, Calls):
         or a trace; ServerError if a batch was rejected. Those sent before are applied.
         """
         stream = _Stream(graph, Columns(source, target, weight, time), key)
-        for batch in batches:
-            if stream.is_waiting:
-                if stream.applied is not None:
-                    stream.check(self.batch(graph, stream.applied))
-                stream.versions.append(self._run(stream.accepted()).version)
-            stream.put(batch)
+        with ThreadPoolExecutor(1, "liverank-batches") as thread:
+            for batch in batches:
+                made = thread.submit(stream.made, batch)
+                if stream.is_waiting:
+                    if stream.applied is not None:
+                        stream.check(self.batch(graph, stream.applied))
+                    stream.versions.append(self._run(stream.accepted()).version)
+                stream.put(made.result())
         last = self._run(stream.last())
         return [*(stream.receipt(self.batch(graph, one)) for one in stream.versions), last]
 
@@ -262,12 +267,14 @@ class AsyncClient(Asynchronous, Calls):
     ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
         stream = _Stream(graph, Columns(source, target, weight, time), key)
-        async for batch in _iterated(batches):
-            if stream.is_waiting:
-                if stream.applied is not None:
-                    stream.check(await self.batch(graph, stream.applied))
-                stream.versions.append((await self._run(stream.accepted())).version)
-            stream.put(batch)
+        with ThreadPoolExecutor(1, "liverank-batches") as thread:
+            async for batch in _iterated(batches):
+                made = thread.submit(stream.made, batch)
+                if stream.is_waiting:
+                    if stream.applied is not None:
+                        stream.check(await self.batch(graph, stream.applied))
+                    stream.versions.append((await self._run(stream.accepted())).version)
+                stream.put(await asyncio.wrap_future(made))
         last = await self._run(stream.last())
         return [*[stream.receipt(await self.batch(graph, one)) for one in stream.versions], last]
 
@@ -284,15 +291,20 @@ class _Stream:
         self._columns = columns
         self._key = key or new_key()
         self._number = 0
-        self._batch: Batch | None = None
+        self._made: tuple[Batch, Body] | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether a batch is still to be sent."""
-        return self._batch is not None
+        return self._made is not None
 
-    def put(self, batch: Batch | Edges) -> None:
-        self._batch = batch if isinstance(batch, Batch) else Batch(batch)
+    def made(self, given: Batch | Edges) -> tuple[Batch, Body]:
+        """For any thread. Raises InvalidInput."""
+        batch = given if isinstance(given, Batch) else Batch(given)
+        return batch, batch_body(batch, self._columns)
+
+    def put(self, made: tuple[Batch, Body]) -> None:
+        self._made = made
         self._number += 1
 
     @property
@@ -320,22 +332,23 @@ class _Stream:
         """Sends the batch that waits, which is not the last. Raises InvalidInput if it says how to
         rank it.
         """
+        assert self._made is not None
         for name in ("strategy", "form", "trace"):
-            if getattr(self._batch, name):
+            if getattr(self._made[0], name):
                 message = f"expected no {name}, since only the last batch of a stream is ranked"
                 raise InvalidInput("batches", f"batch {self._number}: {message}")
         return self._call("durable", Accepted, "later")
 
     def last(self) -> Call[Receipt]:
         """Sends the batch that waits, which is the last. Raises InvalidInput if there is none."""
-        if self._batch is None:
+        if self._made is None:
             raise InvalidInput("batches", "expected at least one batch, got none")
         return self._call("ranked", Receipt)
 
     def _call(self, wait: str, result: type[T], rank: Rank = "now") -> Call[T]:
-        assert self._batch is not None
+        assert self._made is not None
         key = f"{self._key}-{self._number}"
-        return batch_call(self._graph, self._batch, self._columns, wait, key, result, rank=rank)
+        return batch_call(self._graph, *self._made, wait, key, result, rank=rank)
 
 
 async def _iterated(batches: Any) -> AsyncIterator[Any]:

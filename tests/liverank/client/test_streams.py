@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import httpx
@@ -11,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from liverank import AsyncClient, Batch, Client, InvalidInput, ServerError
+from liverank import AsyncClient, Batch, Client, InvalidInput, LiverankError, ServerError
 from tests.liverank.client.recorder import RECEIPT, Recorder, answer, client_of
 from tests.service.server import Server
 
@@ -78,6 +79,67 @@ def test_batches_of_an_iterator_are_sent_as_they_come_and_ranked_once() -> None:
     assert [receipt.version for receipt in receipts] == [1, 2, 3]
     check_stream(server)
     assert seen == [0, 0, 1]  # the last is known to be the last when the iterator ends
+
+
+class Noticed(list[tuple[str, str]]):
+    """Edges that note when they are read."""
+
+    def __init__(self, edges: Iterable[tuple[str, str]]) -> None:
+        super().__init__(edges)
+        self.was_read = threading.Event()
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        self.was_read.set()
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_next_batch_is_read_while_one_is_sent_and_no_other(asynchronous: bool) -> None:
+    batches = [Noticed([("a", str(number))]) for number in range(5)]
+    server, read = Applying(), []
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        number = server.committed
+        if request.method == "POST" and number + 1 < len(batches):
+            assert batches[number + 1].was_read.wait(10)
+            read.append([batch.was_read.is_set() for batch in batches].count(True))
+        return server(request)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(answered)
+        async with AsyncClient("http://liverank.test", transport=transport) as client:
+            await client.send_all("g", batches)
+
+    if asynchronous:
+        asyncio.run(run())
+    else:
+        with client_of(answered) as client:
+            client.send_all("g", iter(batches))
+    assert read == [2, 3, 4, 5]
+    sent = [request for request in server.requests if request.method == "POST"]
+    assert [request.content for request in sent] == [
+        b'{"insert":[["a","%d"]],"delete":[],"vertices":[],"remove":[],"sets":{}}' % number
+        for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_an_invalid_batch_is_told_after_the_one_before_it_was_sent(refuses: bool) -> None:
+    server, seen = Applying(), []
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        response = server(request)
+        return answer({"title": "Invalid", "status": 422}, 422) if refuses else response
+
+    def watched() -> Iterator[Any]:
+        for number, batch in enumerate([[("a", "b")], [("b",)], [("c", "d")]]):
+            seen.append(number)
+            yield batch
+
+    with client_of(answered) as client, pytest.raises(LiverankError) as failure:
+        client.send_all("g", watched())
+    assert type(failure.value) is (ServerError if refuses else InvalidInput)
+    assert (server.committed, seen) == (1, [0, 1])
 
 
 def test_an_asynchronous_client_sends_the_same() -> None:
