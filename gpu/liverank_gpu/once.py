@@ -119,12 +119,10 @@ class StaticGraph(RankedGraph):
                 weights = xp.concatenate([weights, weights[opposite]])
             columns = both_directions(backend, columns)
         sources, targets = columns
-        self.loop = allocate("vertices", vertices, loop_dtype(self.weighted))
-        self.loop.fill(0)
+        self.loop = allocate("vertices", vertices, loop_dtype(self.weighted), zeroed=True)
         lengths: Array = None
         if self.directed:
-            lengths = allocate("vertices", vertices, np.int32)
-            lengths.fill(0)
+            lengths = allocate("vertices", vertices, np.int32, zeroed=True)
         self.incoming = PackedCsr(backend, vertices, self.weighted, grows=False)
         entries = Entries(targets, sources, weights)
         loaded = self.incoming.load(entries, self.loop, self._identity, counts=lengths)

@@ -104,9 +104,11 @@ class TestDevice(DeviceOperations):
     def memory_available(self) -> int:
         return super().memory_available() if self.available is None else self.available  # type: ignore[safe-super]
 
-    def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
+    def allocate(
+        self, purpose: str, count: int, dtype: type[np.generic], zeroed: bool = False
+    ) -> Array:
         self.allocating(purpose)
-        return super().allocate(purpose, count, dtype)
+        return super().allocate(purpose, count, dtype, zeroed)
 
     def page_locked(self, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         self.locking(count)

@@ -531,15 +531,12 @@ class PackedCsr:
         count, allocate = -(-count // ALIGNMENT) * ALIGNMENT, self._backend.device.allocate
         # kernels read ALIGNMENT slots at once, so none may be uninitialised
         slots = op.Slots(
-            allocate("neighbour lists", count, np.int32),
-            allocate("weights", count, np.float32) if self._weighted else None,
+            allocate("neighbour lists", count, np.int32, zeroed=True),
+            allocate("weights", count, np.float32, zeroed=True) if self._weighted else None,
         )
-        for place, array in enumerate(slots):
-            if array is not None:
-                array.fill(0)
-                source = None if copied is None else copied[place]
-                if source is not None:
-                    array[:end] = source[:end]
+        for array, source in zip(slots, copied or (), strict=False):
+            if array is not None and source is not None:
+                array[:end] = source[:end]
         return slots
 
     def record(self, counts: op.Counts) -> None:

@@ -88,8 +88,7 @@ def rebuild(
     new_loop = allocate("vertices", vertices, loop_dtype(weighted))
     new_loop[:known_vertices] = loop
     new_loop[known_vertices:] = 0
-    touched = allocate("scratch for a load", vertices, np.uint8)
-    touched.fill(0)
+    touched = allocate("scratch for a load", vertices, np.uint8, zeroed=True)
     for begin in range(0, len(sources), at_once):
         touched[permutation.positions_of(sources[begin : begin + at_once])] = 1
 
@@ -167,8 +166,7 @@ def restore_directions(
     outgoing, incoming = (PackedCsr(backend, vertices, weighted) for _ in range(2))
     outgoing.restore(lengths, neighbours, weights)
     entries = backend.rebuild.entries(outgoing.csr)
-    no_loops = backend.device.allocate("vertices", vertices, loop_dtype(weighted))
-    no_loops.fill(0)
+    no_loops = backend.device.allocate("vertices", vertices, loop_dtype(weighted), zeroed=True)
     # these columns are positions already
     identity = backend.device.allocate("vertex order", 0, np.int32)
     transposed = Entries(entries.neighbours, entries.rows, entries.weights)
@@ -227,8 +225,7 @@ class _Deletions:
     @classmethod
     def of(cls, backend: Backend, keys: Array, vertices: int) -> _Deletions:
         """keys  int64[…], ascending, with loops and repeats; overwritten."""
-        loops = backend.device.allocate("vertices", vertices, np.uint8)
-        loops.fill(0)
+        loops = backend.device.allocate("vertices", vertices, np.uint8, zeroed=True)
         if len(keys):
             keys = keys[: backend.rebuild.deduplicate(SortedKeys(keys), loops).edges]
         return cls(keys, loops)

@@ -157,10 +157,12 @@ class DeviceOperations(ABC):
             self._available = (source, now, available)
         return needed * times <= available
 
-    def allocate(self, purpose: str, count: int, dtype: type[np.generic]) -> Array:
-        """An uninitialised array of `count` elements. Raises OutOfMemory."""
-        try:
-            return self.xp.empty(count, dtype)
+    def allocate(
+        self, purpose: str, count: int, dtype: type[np.generic], zeroed: bool = False
+    ) -> Array:
+        """An array of `count` elements, uninitialised unless `zeroed`. Raises OutOfMemory."""
+        try:  # new memory of the host is zero, and costs nothing before it is used
+            return (self.xp.zeros if zeroed else self.xp.empty)(count, dtype)
         except MemoryError as error:
             needed = count * np.dtype(dtype).itemsize
             raise OutOfMemory(purpose, needed, self.memory_available()) from error
