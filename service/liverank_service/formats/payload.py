@@ -7,7 +7,7 @@ The columns of EDGE_COLUMNS are always there, others only if the batch has them:
     a payload that begins with ``{`` is JSON: `keys` (``string`` or ``integer``), and the others as
     members, of which absent columns are empty; else it is an Arrow IPC stream of one row, a list in
     each column, with the JSON of the others in the metadata of its schema
-    keys      string, or integers: uint32 if all of a column are, else int64
+    keys      string, or integers: uint32 if all of a column fit, else int64
     numbers   weights float32, times float64, those of deletions with nulls: see
               liverank_service.formats.columns
     sets      {name: {"add": [key, …], "remove": [key, …], "whole": null, "replace" or "drop"}}
