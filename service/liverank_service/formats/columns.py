@@ -133,6 +133,13 @@ class EdgeColumns:
         return f"replace.{source.as_py()}", pc.sum(same, min_count=0).as_py()
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        own = [getattr(self, name) for name in (*KEY_COLUMNS, *_NUMBERS)]
+        own += (keys for change in self.sets.values() for keys in (change.add, change.remove))
+        return sum(column.nbytes for column in own if column is not None)
+
+    @property
     def operations(self) -> int:
         """The number of insertions and deletions."""
         return len(self.insert_sources) + len(self.delete_sources)
@@ -145,6 +152,7 @@ class EdgeColumns:
 
 EDGE_COLUMNS = tuple(EdgeColumns.__annotations__)[:5]
 KEY_COLUMNS = (*EDGE_COLUMNS, "remove", "replace")
+_NUMBERS = ("weights", "times", "delete_weights", "delete_times")
 
 
 MAX_SET_NAME = 200

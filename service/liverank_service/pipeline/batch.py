@@ -58,8 +58,8 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held until the batch is ranked: the payload, and up to twice as much as columns."""
-        return 3 * len(self.record.payload)
+        """Bytes held until the batch is ranked."""
+        return len(self.record.payload) + self.columns.nbytes
 
 
 def _digest(columns: EdgeColumns, body: bytes) -> bytes:

@@ -417,6 +417,7 @@ def test_a_payload_has_integers_in_four_bytes_if_all_of_a_column_fit(
     columns = decode_payload(payload)
     assert columns.insert_sources.equals(column)
     assert columns.insert_targets.equals(column[::-1])
+    assert columns.nbytes == 2 * 500 * 8
     names = ["insert_sources", "insert_targets", "delete_sources", "delete_targets", "vertices"]
     arrays = [column, column[::-1], none, none, none]
     lists = [pa.array([each.to_pylist()], pa.list_(pa.int64())) for each in arrays]
