@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,11 @@ from liverank_gpu.backends.cuda.kernels.loader import (
 )
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.graph import SortedKeys
 from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.operations.sweeps import (
     AddCompensated,
     OrthominProducts,
     QuantizeContributions,
-    SubtractAt,
     SweepMany,
 )
 from liverank_gpu.pagerank.frontier import expand
@@ -51,47 +48,6 @@ def _random_graph(backend: Backend, vertices: int, edges: int) -> Engine:
     sources, targets = np.random.default_rng(3).integers(0, vertices, (2, edges))
     engine.apply(EdgeBatch(sources, targets, vertices=vertices))
     return engine
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_an_amount_is_subtracted_once_at_every_place(count: int, backend: Backend) -> None:
-    random = np.random.default_rng(1)
-    residual, weights = random.random(5_000), random.random(count)
-    places = random.permutation(5_000)[:count].astype(np.int32)
-    expected = residual.copy()
-    expected[places] -= 0.5 * weights
-    on_device = backend.device.to_device(residual)
-    to_device = backend.device.to_device
-    backend.run(SubtractAt(on_device, to_device(places), to_device(weights), 0.5))
-    assert np.allclose(backend.device.to_host(on_device), expected, rtol=1e-15, atol=1e-15)
-
-
-@pytest.mark.parametrize("counts", [(0, 0), (0, 5), (5, 0), (700, 300), (40, 9_000)])
-def test_keys_are_merged_in_order(counts: tuple[int, int], backend: Backend) -> None:
-    for weighted, ascending in product([False, True], repeat=2):
-        assert_merged(counts, weighted, ascending, backend)
-
-
-def assert_merged(
-    counts: tuple[int, int], weighted: bool, ascending: bool, backend: Backend
-) -> None:
-    random, to_device = np.random.default_rng(5), backend.device.to_device
-    first = random.permutation(2 * counts[0] + 1)[: counts[0]]
-    if ascending:
-        first.sort()
-    second = np.sort(random.integers(0, 1_000, counts[1]))
-    both = np.concatenate([first, second]).astype(np.int64)
-    weights, places = np.arange(len(both), dtype=np.float32), 7 * np.arange(len(both))
-    order = np.argsort(both, kind="stable")
-    parts = []
-    for part in (slice(counts[0]), slice(counts[0], None)):
-        of_keys = (weights[part], places[part]) if weighted else ()
-        parts.append(SortedKeys(*(to_device(each.copy()) for each in (both[part], *of_keys))))
-    merged = backend.rebuild.merge(*parts)
-    expected: list[NDArray[Any]] = [both, weights, places] if weighted else [both]
-    for found, each in zip(merged, expected, strict=False):
-        assert backend.device.to_host(found).tolist() == each[order].tolist()
-    assert weighted or (merged.weights, merged.order) == (None, None)
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, Engine, InvalidValue, Options, OutOfMemory
-from liverank_gpu.graph.reading import BLOCK_EDGES, CapturedEdges
+from liverank_gpu import (
+    CapturedEdges,
+    DeviceLost,
+    EdgeBatch,
+    EdgeReader,
+    Engine,
+    InvalidValue,
+    Options,
+    OutOfMemory,
+    StagingBuffer,
+)
+from liverank_gpu.graph.reading import BLOCK_EDGES
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.types import Dangling
+from tests.cuda_emulator.emulated import emulated_backend
 from tests.gpu.doubles import looked_after
 from tests.gpu.graphs import Model, random_batch
 
@@ -182,3 +194,37 @@ def test_vertices_are_isolated_without_an_edge_in_either_direction(
     assert found.sum() >= 3
     assert found[:3].tolist() == [False, False, dangling == "self-loop"]
     assert engine.edge_reader.are_isolated(vertices[:0]).tolist() == []
+
+
+class IllegalAddress(RuntimeError):
+    """As CUDARuntimeError of CuPy."""
+
+    status = 700
+
+
+Step = Callable[[EdgeReader, StagingBuffer, CapturedEdges], Any]
+
+STEPS: dict[str, Step] = {
+    "capture": lambda reader, buffer, _: reader.capture(buffer),
+    "blocks": lambda _, __, captured: list(captured.blocks()),
+    "neighbours": lambda reader, _, __: reader.neighbours(0, "out", 5),
+    "out_edges": lambda reader, _, __: reader.out_edges(np.array([0, 1]), 50),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_device_that_is_lost_while_edges_are_read_is_told(step: str) -> None:
+    backend, device = looked_after(emulated_backend())
+    engine = Engine(Options(), backend)
+    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2)]))
+    reader = engine.edge_reader
+    buffer = reader.buffer()
+    captured = reader.capture(buffer)
+    error = IllegalAddress("an illegal memory access was encountered")
+
+    def lost(*_: object) -> None:
+        raise error
+
+    device.copying = device.waiting = lost
+    with pytest.raises(DeviceLost, match="illegal memory access"):
+        STEPS[step](reader, buffer, captured)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
-import networkx as nx
 import numpy as np
 import pytest
 
@@ -34,7 +33,6 @@ from tests.gpu.graphs import (
     assert_certified,
     exact_ranks,
     random_batch,
-    random_graph,
     restored,
     weighted_batch,
 )
@@ -48,33 +46,6 @@ def _assert_certified(engine: Engine, off_one: float = 1e-12) -> None:
     assert_certified(engine, ranks.error_bound, off_one)
     present = np.setdiff1d(np.arange(engine.id_limit), engine.free_ids())
     assert sorted(ranks.top(engine.id_limit)[0].tolist()) == present.tolist()
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_ranks_are_those_of_networkx_after_remove_node(directed: bool, backend: Backend) -> None:
-    for seed in range(10 if backend.name == "cpu" else 4):
-        vertices, edges = random_graph(seed)
-        generator = np.random.default_rng(seed)
-        graph = nx.DiGraph() if directed else nx.Graph()
-        graph.add_nodes_from(range(vertices))
-        graph.add_edges_from(edges.tolist())
-        engine = Engine(Options(directed=directed, target_error=1e-10), backend)
-        engine.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
-        engine.update()
-        gone = np.unique(generator.integers(0, vertices, vertices // 2))
-        before = graph.number_of_edges()
-        graph.remove_nodes_from(gone.tolist())
-        change = engine.apply(EdgeBatch(remove=gone))
-        assert (change.removed, change.removed_edges) == (
-            len(gone),
-            before - graph.number_of_edges(),
-        )
-        assert (engine.vertices, engine.edges) == (len(graph), graph.number_of_edges())
-        assert engine.update().converged
-        exact = nx.pagerank(graph, tol=1e-12 / len(graph), max_iter=2000)
-        ranks = engine.publish()
-        assert np.abs(ranks.of(np.array(list(exact))) - list(exact.values())).sum() <= 1e-9
-        assert ranks.count == len(graph)
 
 
 @pytest.mark.any_thread_order
@@ -158,22 +129,6 @@ def test_a_graph_that_turns_over_its_vertices_stays_bounded(backend: Backend) ->
     assert engine.vertices == engine.id_limit == len(alive) == 300
     assert sum(engine.memory().values()) <= 1.05 * held
     _assert_certified(engine)
-
-
-def test_a_vertex_that_is_removed_and_inserted_at_once_is_a_new_one(backend: Backend) -> None:
-    engine = Engine(Options(target_error=1e-9), backend)
-    engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 0), (2, 2), (1, 0)]))
-    engine.update()
-    change = engine.apply(
-        EdgeBatch.of(insert=[(2, 1), (1, 2)], delete=[(1, 0), (2, 2)], remove=[2, 2])
-    )
-    assert (change.removed, change.removed_edges, change.new_vertices) == (1, 3, 1)
-    assert (change.inserted, change.deleted, change.not_found) == (2, 1, 1)
-    engine.update()
-    edges = zip(*(column.tolist() for column in engine.edge_list()), strict=True)
-    assert sorted(edges) == [(0, 1), (1, 2), (2, 1)]
-    _assert_certified(engine)
-    assert len(engine.free_ids()) == 0
 
 
 def test_all_vertices_can_be_removed(backend: Backend) -> None:
