@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from liverank_service.storage.api_keys import ApiKeyStore
 from liverank_service.storage.graph_store import GraphStore, read_manifest
 from liverank_service.storage.journal import Journal
 from tests.crash.conftest import Record
@@ -324,3 +325,30 @@ def test_a_batch_that_was_refused_does_not_come_back_with_the_next_start(
     journal = Journal(data / "journal.db")
     assert [row.payload for _, _, row, _ in journal.batches(0)] == [b"kept"]
     journal.close()
+
+
+REFUSED_KEY = """
+import os, sys
+from pathlib import Path
+from liverank_service.errors import StorageFailed
+from liverank_service.storage.api_keys import ApiKeyStore
+
+fails = Path(os.environ["DISK_FAULT"])
+store = ApiKeyStore(Path(sys.argv[1]))
+fails.write_text("sync 2")  # that of the file of keys
+try:
+    store.create("first", "admin", None)
+except StorageFailed:
+    os._exit(0)
+"""
+
+
+def test_a_first_key_that_was_refused_is_not_required_after_a_loss_of_power(
+    record: Record, tmp_path: Path
+) -> None:
+    data, state = tmp_path / "data", tmp_path / "state"
+    disk = RecordedDisk(data)
+    for event in record(REFUSED_KEY, data):
+        disk.apply(event)
+    disk.write_state(state)
+    assert not ApiKeyStore(state, may_be_missing=False)

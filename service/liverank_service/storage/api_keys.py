@@ -221,6 +221,7 @@ class ApiKeyStore:
             if is_first:  # a server without this key would not start
                 with suppress(OSError):
                     self._required.unlink()
+                    sync_directory(self._required.parent)
             raise
         self._keys = keys
 
