@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -136,7 +136,8 @@ class _WorkersWhenCalled(Workers):
 
     def lose_frozen(self, seconds: float) -> None:
         if (started := self.started) is not None:
-            started.lose_frozen(seconds)
+            with suppress(RuntimeError):  # they end at this moment, and their event loop with them
+                started.lose_frozen(seconds)
 
     def close(self) -> None:
         """Ends them, also after ShardLost; waits for `_RELEASE_SECONDS` at most."""
