@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-import networkx as nx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from liverank_gpu import STRATEGIES, EdgeBatch, Engine, Options, verify
 from liverank_gpu.generate import rmat
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.operations.backend import Backend
-from liverank_gpu.operations.device import Array
 from liverank_gpu.operations.residual import ExpandBackward, ExpandForward, Perturb
 from liverank_gpu.pagerank.sweeps import SWEEP_KINDS, SweepKind, sweep_to_target
 from liverank_gpu.types import Dangling, TraceStep
@@ -282,22 +280,6 @@ def test_a_batch_stands_where_its_perturbation_runs_out_of_memory(backend: Backe
         assert_certified(engine, result.error_bound)
 
 
-def test_reachable_vertices_are_found_forwards_and_backwards(backend: Backend) -> None:
-    for seed in range(20):
-        vertices, edges = random_graph(seed)
-        graph = DynamicGraph(backend, "uniform")
-        graph.apply(EdgeBatch(edges[:, 0], edges[:, 1], vertices=vertices))
-        model = nx.DiGraph(edges.tolist())
-        model.add_nodes_from(range(vertices))
-        for search in (_forwards, _backwards):
-            flags = backend.xp.zeros(vertices, np.int32)
-            flags[0] = 1
-            found = search(graph, flags)
-            expected = nx.descendants(model, 0)
-            assert set(backend.device.to_host(found).tolist()) == expected
-            assert set(np.flatnonzero(backend.device.to_host(flags)).tolist()) == expected | {0}
-
-
 @pytest.mark.parametrize("dangling", POLICIES)
 def test_neighbours_are_the_same_from_either_end(dangling: Dangling, backend: Backend) -> None:
     xp, random = backend.xp, np.random.default_rng(4)
@@ -314,42 +296,6 @@ def test_neighbours_are_the_same_from_either_end(dangling: Dangling, backend: Ba
         backwards = backend.run(ExpandBackward(graph.view, graph.in_rows(), *reached))
         assert sorted(backend.device.to_host(forwards)) == sorted(backend.device.to_host(backwards))
         assert (backend.device.to_host(flags[0]) == backend.device.to_host(flags[1])).all()
-
-
-def _forwards(graph: DynamicGraph, flags: Array) -> Array:
-    xp = graph.backend.xp
-    lists = [xp.zeros(1, np.int32)]
-    while len(lists[-1]):
-        lists.append(graph.backend.run(ExpandForward(graph.view, lists[-1], flags)))
-    return xp.concatenate(lists[1:])
-
-
-def _backwards(graph: DynamicGraph, flags: Array) -> Array:
-    xp = graph.backend.xp
-    lists = [xp.zeros(1, np.int32)]
-    while len(lists[-1]):
-        frontier = xp.zeros(graph.vertices, np.uint8)
-        frontier[lists[-1]] = 1
-        step = ExpandBackward(graph.view, graph.in_rows(), frontier, flags)
-        lists.append(graph.backend.run(step))
-    return xp.concatenate(lists[1:])
-
-
-@pytest.mark.parametrize("dangling", POLICIES)
-def test_a_batch_says_what_it_did_to_every_source(dangling: Dangling, backend: Backend) -> None:
-    graph = DynamicGraph(backend, dangling)
-    loops = int(dangling == "self-loop")
-    graph.apply(EdgeBatch.of(insert=[(0, 1), (0, 2), (2, 1)]))
-    applied = graph.apply(EdgeBatch.of(insert=[(4, 0), (0, 3)], delete=[(0, 1), (2, 1)]))
-    changes = applied.changes
-    assert changes is not None
-    host = backend.device.to_host
-    assert host(changes.sources).tolist() == [0, 2, 4]
-    assert host(changes.old_degree).tolist() == [2 + loops, 1 + loops, loops]
-    removed = zip(host(changes.removed_sources), host(changes.removed_targets), strict=True)
-    added = zip(host(changes.added_sources), host(changes.added_targets), strict=True)
-    assert set(removed) == {(0, 1), (2, 1)}
-    assert set(added) == {(0, 3), (4, 0)}
 
 
 def _torus(backend: Backend, side: int, target_error: float) -> Engine:

@@ -56,25 +56,6 @@ def _least_shared(edges: Iterable[Edge]) -> int:
     return min(oracle.support(nx.Graph(edges)).values())
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_dn_graphs_meet_the_definition(backend: Backend, seed: int) -> None:
-    """Definition 2.5.2 of subgraphs with some of the edges between their vertices."""
-    graph = overlapping_cliques(seed)
-    found = dn_graphs_of(_engine(graph, backend).run("dn-graphs"))
-    for label, density in set(found.values()):
-        edges = [edge for edge, of_edge in found.items() if of_edge == (label, density)]
-        part = nx.Graph(edges)
-        assert nx.is_connected(part)
-        assert min(part) == label
-        assert _least_shared(edges) == density
-        for vertex in nx.node_boundary(graph, part):
-            more = [(vertex, w) for w in graph[vertex] if w in part]
-            assert density == 0 or _least_shared([*edges, *more]) < density
-        for vertex in part:
-            if left := [edge for edge in edges if vertex not in edge]:
-                assert _least_shared(left) <= density
-
-
 def _induced_lambdas(graph: nx.Graph) -> dict[Edge, int]:
     """λ of each edge: the largest one of all subgraphs that have this edge, and all edges between
     their vertices. One without connections has no more than each of its parts.

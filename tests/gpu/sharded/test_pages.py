@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch, Options, PersonalizedQuery, verify
+from liverank_gpu import EdgeBatch, Options, verify
 from liverank_gpu.graph.in_pages import SWEEPS_BY_ROWS
 from liverank_gpu.operations.backend import Backend
 from liverank_gpu.operations.csr import GraphView
@@ -21,11 +21,10 @@ from liverank_gpu.sharded.member import Member
 from liverank_gpu.types import Dangling
 from tests.gpu.doubles import instead
 from tests.gpu.graph.test_pages import NO_EDGES
-from tests.gpu.graphs import assert_certified, exact_ranks
+from tests.gpu.graphs import assert_certified
 from tests.gpu.pagerank.test_paged_sweeps import Paged
 from tests.gpu.sharded.paged_shards import (
     EDGES,
-    VERTICES,
     batches,
     kept,
     loaded,
@@ -120,21 +119,6 @@ def test_what_one_shard_sends_is_what_others_take(
         assert np.abs(left - expected).sum() <= 1e-14 * before
         if coarse == 1.0:
             assert shards[0][0].certificate.residual_l1 <= 0.01 * before
-
-
-def test_personalized_queries_sweep_by_pages_too(paging: Backend) -> None:
-    with running(paging, Options()) as (engine, workers):
-        loaded(engine)
-        engine.update("auto")
-        seen = Paged(paging)
-        query = PersonalizedQuery(np.array([5, 9]), k=10**6, method="pull", target_error=1e-8)
-        (answer,) = engine.personalized_many([query])
-        assert seen.sums > 0 == seen.rows
-        kept(workers)
-        exact, uncertain = exact_ranks(engine, np.isin(np.arange(VERTICES), [5, 9]) / 2.0)
-        ranks = np.zeros(VERTICES)
-        ranks[answer.vertices] = answer.ranks
-        assert np.abs(ranks - exact).sum() <= answer.error_bound + uncertain <= 2e-8
 
 
 def test_they_take_no_exchanges_once_they_are_built(paging: Backend) -> None:
