@@ -123,8 +123,6 @@ DEEP = (
     "tests/service/pipeline/test_shards.py::test_a_shard_lost_while_its_graph_is_opened_is_no_error[values",
     "tests/service/pipeline/test_forgotten_vertices.py::test_vertices_leave_with_their_last_edge[1",
     "tests/service/pipeline/test_forgotten_vertices.py::test_vertices_leave_with_their_last_edge[2",
-    "tests/service/pipeline/test_window.py::test_a_clock_that_is_set_back",
-    "tests/service/pipeline/test_window.py::test_a_jump_of_the_clock_takes_nothing",
     "tests/gpu/graph/test_resolve.py::test_shards_have",
     "tests/gpu/sharded/test_large_batches.py::test_a_stream",
     # environments, compilers and sites that are built

@@ -33,6 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What the expiry takes for the wall clock."""
     clock = Clock()
     monkeypatch.setattr(expiry, "time", clock)
+    monkeypatch.setattr(expiry, "_LONGEST_PAUSE", 0.01)
     return clock
 
 

@@ -110,7 +110,7 @@ def eventually(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(0.005)
 
 
 def receipts(pipeline: Pipeline, first: int = 1) -> list[dict[str, Any]]:
