@@ -176,7 +176,8 @@ def select_candidates(iterate: Iterate, target_error: float) -> None:
 def _unit(iterate: Iterate, target_error: float) -> float:
     """θ at which the target is certainly met."""
     scale = target_error * (1.0 - iterate.options.damping)
-    return float(scale * iterate.certificate.mass / iterate.graph.ids.count)
+    # a view is of the vertices that were removed last until there are others
+    return float(scale * iterate.certificate.mass / max(1, iterate.graph.ids.count))
 
 
 def _remaining(iterate: Iterate) -> float:

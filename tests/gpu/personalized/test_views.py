@@ -608,6 +608,22 @@ def test_a_reversed_graph_follows_without_memory(weighted: bool) -> None:
     assert_within_bound(engine, view, engine.view("v"))
 
 
+@pytest.mark.parametrize("direction", get_args(ViewDirection))
+def test_a_view_of_all_vertices_outlives_all_of_them(
+    direction: ViewDirection, backend: Backend
+) -> None:
+    engine, view = engine_of(FAMILIES["karate club"](), backend), ViewQuery(None, None, 1e-8)
+    view = replace(view, direction=direction)
+    engine.put_view("v", view)
+    engine.apply(EdgeBatch(remove=np.arange(engine.id_limit)))
+    engine.refresh_views()
+    assert (engine.view("v").count, engine.view("v").to_numpy().sum()) == (0, 0.0)
+    engine.apply(EdgeBatch.of([(0, 1), (1, 2), (0, 2)]))
+    engine.refresh_views()
+    assert engine.view("v").error_bound <= 1e-8
+    assert_within_bound(engine, view, engine.view("v"))
+
+
 def test_a_batch_stands_where_a_view_within_a_set_has_no_memory_to_look_at_it() -> None:
     """What says that it does not fit has changed nothing, and what stands is followed."""
     backend, device = looked_after(backend_named("cpu"))
