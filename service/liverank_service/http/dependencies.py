@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
-from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Path, Query, Request
 from pydantic import Field
@@ -191,20 +190,7 @@ class _KeyConvertor(Convertor[str]):
 register_url_convertor("key", _KeyConvertor())
 
 
-def vertex_of(
-    request: Request,
-    vertex: Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})],
-) -> str:
-    """The key in a path as text. Raises InvalidValue if its bytes are not UTF-8."""
-    if "\ufffd" in vertex:  # the replacement character for bytes that are not UTF-8
-        try:
-            unquote_to_bytes(request.scope["raw_path"]).decode()
-        except UnicodeDecodeError:
-            raise InvalidValue("vertex", vertex, "UTF-8, percent-encoded") from None
-    return vertex
-
-
-Vertex = Annotated[str, Depends(vertex_of)]
+Vertex = Annotated[str, Path(description="key of a vertex", json_schema_extra={"minLength": 1})]
 
 
 async def result_of(future: Future[Result], graph: Graph, request: Request) -> Result:

@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
 from fastapi.params import Depends, Header, Path
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from liverank_gpu import InvalidValue
 from liverank_service.errors import FormatError, InvalidField
 
 _EXPECTED = {
@@ -213,6 +215,8 @@ class _Parameter:
             value = request.query_params.get(self.alias)
         if value is None:
             return self._default
+        if self.location != "header" and "\ufffd" in "".join(value):
+            self._check_text(request, value)
         if self._adapter is None:
             return value
         try:
@@ -220,3 +224,13 @@ class _Parameter:
         except ValidationError as error:
             first = first_of(error.errors(include_url=False))
             raise invalid({**first, "loc": (self.alias, *first["loc"])}) from None
+
+    def _check_text(self, request: Request, value: Any) -> None:
+        """Raises InvalidValue: the replacement character stands for bytes that are not UTF-8, of
+        which several would be the same name.
+        """
+        name = "raw_path" if self.location == "path" else "query_string"
+        try:
+            unquote_to_bytes(request.scope[name]).decode()
+        except UnicodeDecodeError:
+            raise InvalidValue(self.alias, value, "UTF-8, percent-encoded") from None

@@ -62,6 +62,26 @@ def test_a_key_in_a_path_that_is_not_utf_8_is_refused(server: Server, read: str)
     assert answer.json()["detail"].endswith("it must be UTF-8, percent-encoded")
 
 
+@pytest.mark.parametrize(
+    ("method", "call", "field"),
+    [
+        ("PUT", "watched/%FF", "name"),
+        ("PUT", "sets/a%FF", "name"),
+        ("PUT", "views/%ED%A0%80", "view"),
+        ("PUT", "consumers/%FF", "source"),
+        ("GET", "top?among=%FF", "among"),
+        ("GET", "top?min_position=a::1&min_position=%FF::1", "min_position"),
+    ],
+)
+def test_names_that_are_not_utf_8_are_not_one_name(
+    server: Server, path: str, method: str, call: str, field: str
+) -> None:
+    answer = server.http.request(method, f"{path}/{call}", json={"seeds": {"a": 1}})
+    assert answer.status_code == 422
+    assert answer.json()["field"] == field
+    assert answer.json()["detail"].endswith("it must be UTF-8, percent-encoded")
+
+
 def test_many_ranks_in_order_and_null_where_unknown(server: Server, path: str) -> None:
     answer = server.http.post(
         f"{path}/ranks", json={"vertices": ["hub", "nobody", "leaf 3", "hub"]}
