@@ -23,6 +23,9 @@ log = logging.getLogger("liverank.changes")
 KEEPALIVE_SECONDS = 15.0
 """After this time without an event, a comment is sent: proxies close silent connections."""
 
+SLOW_SECONDS = 1.0
+"""A subscriber has accepted nothing for this long when its connection ends: it reads too slowly."""
+
 
 class Subscriber:
     """An open stream, which ends once it has a reason.
@@ -84,7 +87,7 @@ class ChangeStream(EventSourceResponse):
         self._subscriber = subscriber
         self._feed = feed
         self._joined = joined
-        self._is_sending = False
+        self._sending_since: float | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         subscriber, feed = self._subscriber, self._feed
@@ -101,11 +104,17 @@ class ChangeStream(EventSourceResponse):
                 future.remove_done_callback(callback)
             if subscriber.waiter is not None:
                 self._joined.ring.forget(subscriber.waiter)
-            if self._is_sending or isinstance(subscriber.ended, SlowSubscriber):
+            if self._is_slow or isinstance(subscriber.ended, SlowSubscriber):
                 feed.dropped += 1
                 log.warning("subscriber dropped: it reads too slowly", extra={"graph": feed.graph})
             feed.leave(self._joined.ring)
             subscribers_of(self._request).remove(subscriber)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether the client has accepted nothing for long: one that leaves is not slow."""
+        since = self._sending_since
+        return since is not None and asyncio.get_running_loop().time() - since > SLOW_SECONDS
 
     async def _events(self) -> AsyncIterator[bytes]:
         """Waits in `yield` while the client accepts nothing."""
@@ -113,11 +122,11 @@ class ChangeStream(EventSourceResponse):
         loop = asyncio.get_running_loop()
         after = joined.after
         first = KEEPALIVE_COMMENT if joined.first is None else encoded(joined.first)
-        self._is_sending = True
+        self._sending_since = loop.time()
         yield first
-        # `_is_sending` stays set if the connection ended while something could not be sent
-        while not (self._is_sending and isinstance(subscriber.ended, WaitEnded)):
-            self._is_sending = False
+        # it stays set if the connection ended while something could not be sent
+        while not (self._is_slow and isinstance(subscriber.ended, WaitEnded)):
+            self._sending_since = None
             subscriber.waiter = loop.create_future()
             try:
                 if subscriber.ended is not None:
@@ -135,8 +144,8 @@ class ChangeStream(EventSourceResponse):
                     joined.ring.forget(subscriber.waiter)
                     yield KEEPALIVE_COMMENT
                 continue
-            self._is_sending = True
             for event in events:
+                self._sending_since = loop.time()
                 yield encoded(event)
                 after = event.position
                 if subscriber.ended is not None:

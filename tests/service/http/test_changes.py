@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -678,6 +679,29 @@ def test_a_stream_ends_with_its_connection(small: Server) -> None:
         wait_for(lambda: feed(small, path).subscribers == 0)
     assert feed(small, path).dropped == 0
     wait_for(lambda: subscribers_in(small) == 0)
+
+
+def test_a_client_that_leaves_before_the_first_event_is_not_a_slow_one(
+    small: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = small.new_graph()
+    changes, (is_joining, has_left) = feed(small, path), (threading.Event(), threading.Event())
+    joined = changes._joined
+
+    def slowly(*given: Any) -> Any:
+        is_joining.set()
+        assert has_left.wait(60)
+        return joined(*given)
+
+    monkeypatch.setattr(changes, "_joined", slowly)
+    with connection_to(small) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(f"GET {path}/changes HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert is_joining.wait(60)
+    small.http.get("/livez").raise_for_status()  # the server has noticed by then
+    has_left.set()
+    wait_for(lambda: subscribers_in(small) == 0)
+    assert (changes.subscribers, changes.dropped) == (0, 0)
 
 
 def test_a_client_that_closes_its_side_gets_the_end(small: Server) -> None:
