@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from liverank_gpu import InvalidValue
 from liverank_service.pipeline.pipeline import Pipeline
 from liverank_service.queries.changes import ChangeTracker, Subscription
 from liverank_service.queries.view import View
@@ -109,30 +108,3 @@ def test_only_ranks_that_moved_by_more_than_the_threshold_are_told(tmp_path: Pat
             told |= {key: ranks[key] for key in apart | exchanged}
             moved += len(apart)
         assert moved > 0
-
-
-def test_a_revision_without_changes_is_empty(tmp_path: Path) -> None:
-    with working(tmp_path) as pipeline:
-        tracker = ChangeTracker(Subscription(), applied(pipeline, [("a", "b")]))
-        nothing = {"entered": [], "left": [], "moved": [], "truncated": False}
-        assert tracker.advance(pipeline.view) == nothing
-
-
-def test_new_vertices_are_told_once(tmp_path: Path) -> None:
-    with working(tmp_path) as pipeline:
-        subscription = Subscription(top=1, threshold=0.5, limit=3)
-        tracker = ChangeTracker(subscription, pipeline.view)
-        assert tracker.snapshot() == []
-        view = applied(pipeline, [(vertex, "hub") for vertex in "abcde"])
-        first = tracker.advance(view)
-        assert names(first["entered"]) == {"hub"}
-        assert (len(first["moved"]), first["truncated"]) == (2, True)
-        second, third = tracker.advance(view), tracker.advance(view)
-        assert (len(second["moved"]), second["truncated"]) == (3, False)
-        assert names(first["moved"]) | names(second["moved"]) == set("abcde")
-        assert third["moved"] == []
-
-
-def test_the_top_always_fits_into_an_event() -> None:
-    with pytest.raises(InvalidValue, match="at least twice top, 200"):
-        Subscription(top=100, limit=199)
