@@ -35,8 +35,8 @@ def empty(shape: Any, dtype: Any = np.float64) -> NDArray[Any]:
 
 
 class Pool:
-    """As cupy.cuda.MemoryPool. The arrays of `empty` have their memory from here, as long as they
-    or views of them are used; what other operations return does not count.
+    """As cupy.cuda.MemoryPool. The arrays of `empty` and `zeros` have their memory from here, as
+    long as they or views of them are used; what other operations return does not count.
     """
 
     def __init__(self) -> None:
@@ -141,12 +141,18 @@ def counting_backend() -> Backend:
 
 
 def _numpy(empty: Callable[..., NDArray[Any]]) -> SimpleNamespace:
-    """NumPy, whose uninitialised arrays are made by `empty`."""
+    """NumPy, whose uninitialised arrays and those of zeros are made by `empty`."""
 
     def empty_like(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
         return empty(array.shape, dtype or array.dtype)
 
-    return SimpleNamespace(**vars(np) | {"empty": empty, "empty_like": empty_like})
+    def zeros(shape: Any, dtype: Any = np.float64) -> NDArray[Any]:
+        array = empty(shape, dtype)
+        array.fill(0)
+        return array
+
+    made = {"empty": empty, "empty_like": empty_like, "zeros": zeros}
+    return SimpleNamespace(**vars(np) | made)
 
 
 def emulated_device(order: Literal["forward", "shuffled"] = "forward") -> Device:
