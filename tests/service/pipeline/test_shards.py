@@ -10,7 +10,6 @@ from pathlib import Path
 from weakref import ref
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from liverank_gpu import ShardLost, Solve
@@ -195,7 +194,7 @@ def test_edges_are_read_and_a_read_in_progress_fails_with_a_shard(
     send(pipeline, batch([("a", "c")]))
     assert copy.edges.edges == 4
     assert pipeline.edges.copy().edges.edges == 5
-    key = pa.array(["a"])
+    key = "a"
     neighbours = pipeline.edges.neighbours(key, "out", 9).result(60)
     assert sorted(neighbours.keys.to_pylist()) == ["b", "c"]
     cluster.failing = "own_neighbours"
