@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Literal
 
@@ -100,3 +101,13 @@ def named_ends(names: Sequence[str]) -> tuple[int, int] | None:
     sources = [place for place, name in enumerate(lower) if name in _SOURCE_NAMES]
     targets = [place for place, name in enumerate(lower) if name in _TARGET_NAMES]
     return (sources[0], targets[0]) if sources and targets else None
+
+
+def narrowed(column: Any) -> Any:
+    """An Arrow column of int64 as uint32, in half the bytes, if all fit; any other as it is."""
+    import pyarrow as pa
+
+    if pa.types.is_int64(column.type):
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.uint32())
+    return column

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,16 +113,6 @@ class EdgeColumns:
         if self.times is not None:
             columns["time"] = self.times
         return pa.table(columns)
-
-
-def narrowed(column: Any) -> Any:
-    """An Arrow column of int64 as uint32, in half the bytes, if all fit; any other as it is."""
-    import pyarrow as pa
-
-    if pa.types.is_int64(column.type):
-        with suppress(pa.ArrowInvalid):
-            return column.cast(pa.uint32())
-    return column
 
 
 def read_edges(

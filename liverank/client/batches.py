@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy, Target
+from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy, Target, narrowed
 from liverank.client.arrow import ARROW_STREAM, arrow_body
 from liverank.client.call import (
     JSON,
@@ -25,7 +25,7 @@ from liverank.client.call import (
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.client.sources import SourceRange, range_query
-from liverank.edges import Columns, EdgeColumns, as_list, narrowed, read_edges
+from liverank.edges import Columns, EdgeColumns, as_list, read_edges
 from liverank.errors import InvalidInput
 from liverank.options import BatchKeywords, BatchOptions, SolveKeywords, given
 

@@ -25,7 +25,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from liverank.edges import narrowed
+from liverank.choices import narrowed
 from liverank_gpu import OnConflict
 from liverank_service.errors import FormatError
 from liverank_service.formats.arrow import arrow_table

@@ -14,11 +14,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from liverank_gpu import EdgeBatch
+from liverank_gpu import EdgeBatch, Options
 from liverank_gpu.backends.cuda import make_backend
 from liverank_gpu.backends.cuda.kernels.loader import PAGE_COUNTS, PAGE_SHAPE, page_shape
 from liverank_gpu.errors import OutOfMemory
 from liverank_gpu.graph import in_pages
+from liverank_gpu.graph.decay import Decay
 from liverank_gpu.graph.dynamic_graph import DynamicGraph
 from liverank_gpu.graph.in_pages import SWEEPS_BY_ROWS
 from liverank_gpu.graph.reading import SharedGraph, detach
@@ -274,7 +275,8 @@ def test_they_are_built_for_a_stream_that_gains_by_them() -> None:
     assert has_pages(many, ALWAYS)
     assert has_pages(many, ALWAYS, weighted=True)
     dated = replace(many, times=np.zeros(edges))
-    assert not has_pages(dated, ALWAYS, weighted=True, half_life=1.0)
+    decay = Decay[Any](Options(half_life=1.0))
+    assert not has_pages(dated, ALWAYS, weighted=True, decay=decay)
     assert not has_pages(many, replace(ALWAYS, least_edges=2 * edges))
     assert has_pages(many, replace(ALWAYS, least_degree=1.0))
     assert not has_pages(many, replace(ALWAYS, least_degree=edges / vertices))
