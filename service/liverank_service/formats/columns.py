@@ -137,7 +137,7 @@ class EdgeColumns:
         """Bytes of the columns."""
         own = [getattr(self, name) for name in (*KEY_COLUMNS, *_NUMBERS)]
         own += (keys for change in self.sets.values() for keys in (change.add, change.remove))
-        return sum(column.nbytes for column in own if column is not None)
+        return sum(column.nbytes for column in own if column is not None and len(column))
 
     @property
     def operations(self) -> int:

@@ -62,13 +62,15 @@ def _enter(request: Request, call: str) -> None:
 
 
 def _check_names(request: Request, endpoint: Endpoint) -> None:
-    known = endpoint.query_names
-    for name, value in request.query_params.items():
+    known, given = endpoint.query_names, request.query_params
+    for name, value in given.items():
         if name not in known:
             message = f"unknown parameter; expected {', '.join(known) or 'none'}"
             raise InvalidField(name, None, value, message)
-        if name not in endpoint.repeated_names:
-            values = request.query_params.getlist(name)
-            if len(values) > 1:
-                got = ", ".join(map(repr, values))
-                raise InvalidField(name, None, value, f"expected one value, got {got}")
+    if len(given.multi_items()) == len(given):
+        return
+    for name, value in given.items():
+        values = given.getlist(name)
+        if len(values) > 1 and name not in endpoint.repeated_names:
+            got = ", ".join(map(repr, values))
+            raise InvalidField(name, None, value, f"expected one value, got {got}")

@@ -510,6 +510,8 @@ class Writer:
         completions: Completions,
     ) -> list[PendingBatch]:
         """The batches without one; the others are refused."""
+        if not batches:  # nothing has come for some time
+            return []
         errors = errors_of([batch.batch.columns for batch in batches])
         for batch, error in zip(batches, errors, strict=True):
             if error is not None:
