@@ -58,7 +58,11 @@ def first_of(errors: list[ErrorDetails]) -> ErrorDetails:
     for place in range(len(first["loc"])):
         alike = [each for each in errors if each["loc"][:place] == first["loc"][:place]]
         alike = [each for each in alike if _MEMBER.fullmatch(str((*each["loc"], "")[place]))]
-        if len({each["loc"][place] for each in alike}) > 1 and first in alike:
+        # keys of an object may be called as types are: the values of two are others
+        inputs = [each["input"] for each in alike if len(each["loc"]) == place + 1]
+        is_union = len({each["loc"][place] for each in alike}) > 1
+        is_union = is_union and all(each == inputs[0] for each in inputs)
+        if is_union and first in alike:
             most = max(len(each["loc"]) for each in alike)
             inner: list[ErrorDetails] = [
                 {**each, "loc": each["loc"][:place] + each["loc"][place + 1 :]}
@@ -68,6 +72,8 @@ def first_of(errors: list[ErrorDetails]) -> ErrorDetails:
             if (found := first_of(inner)) not in inner:  # of a union in it
                 return found
             same = [_expected(each) for each in inner if each["loc"] == found["loc"]]
+            if _EXPECTED["float_type"] in same:  # which integers are
+                same = [each for each in same if each != _EXPECTED["int_type"]]
             expected = " or ".join(dict.fromkeys(filter(None, same)))
             return {**found, "type": "literal_error", "ctx": {"expected": expected}}
     return first

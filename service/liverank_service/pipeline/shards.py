@@ -105,6 +105,7 @@ class _WorkersWhenCalled(Workers):
         self.size, self.backend = shards, backend
         self.started: Workers | None = None
         self._start, self._notify_lost, self._closed = start, lost, False
+        self._frozen_seconds: float | None = None
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """See Workers. Raises ShardsFailed for errors of connections and processes, and NotReady
@@ -118,6 +119,8 @@ class _WorkersWhenCalled(Workers):
                 self.started = self._start()
                 self.backend = self.started.backend
                 self.started.on_loss(self._notify_lost)
+            if self._frozen_seconds is not None:  # asked for while they started
+                self.lose_frozen(self._frozen_seconds)
         with self._answering(OSError, CancelledError):
             return self.started.call(method, arguments)
 
@@ -135,6 +138,7 @@ class _WorkersWhenCalled(Workers):
             self.started.check_alive()
 
     def lose_frozen(self, seconds: float) -> None:
+        self._frozen_seconds = seconds
         if (started := self.started) is not None:
             with suppress(RuntimeError):  # they end at this moment, and their event loop with them
                 started.lose_frozen(seconds)

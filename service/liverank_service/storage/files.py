@@ -168,8 +168,10 @@ def replace_file(path: Path, content: bytes) -> None:
             left.unlink(missing_ok=True)
         write_synced(temporary, [content])
         if exists := path.exists():
-            with suppress(OSError):  # a file system without links: it cannot be put back
+            try:
                 before.hardlink_to(path)
+            except OSError:  # a file system without links
+                write_synced(before, [path.read_bytes()])
         temporary.rename(path)
         try:
             sync_directory(path.parent)

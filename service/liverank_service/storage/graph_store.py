@@ -127,7 +127,8 @@ class GraphStore:
         self._discarded.discard(name)
         # If this fails, the next start removes the rest.
         for removed in self._graphs.glob(f".dropped-{name}-*"):
-            shutil.rmtree(removed, ignore_errors=True)
+            if removed.name.rpartition("-")[0] == f".dropped-{name}":
+                shutil.rmtree(removed, ignore_errors=True)
 
     def discard(self, name: str) -> None:
         """Removes a graph that could not be opened after it was created. Where its files cannot be

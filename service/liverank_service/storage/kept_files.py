@@ -29,19 +29,26 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from liverank.choices import KeyKind, Mode, Refresh, Unknown, ViewDirection
 from liverank.options import MAX_K
 from liverank_gpu import METHODS
 from liverank_service.errors import FileDamaged
 from liverank_service.formats.seeds import SeedColumns
-from liverank_service.queries.analyses import NO_LIMITS, Analysis, RunLimits
+from liverank_service.queries.analyses import LARGEST_COUNT, NO_LIMITS, Analysis, RunLimits
 from liverank_service.queries.model import WatchedQuery
 from liverank_service.queries.rank_views import Teleport, ViewRequest
 from liverank_service.storage.files import RowsFile, Stored
 
 ANALYSES_FILE = "analyses.json"
+
+
+def _countable(stored: Any) -> Any:
+    """A limit, or each of several, of which no count is too large: earlier releases took any."""
+    if isinstance(stored, dict):
+        return {name: _countable(value) for name, value in stored.items()}
+    return min(stored, LARGEST_COUNT) if isinstance(stored, int) else stored
 
 
 class _StoredAnalysis(Stored):
@@ -52,8 +59,8 @@ class _StoredAnalysis(Stored):
     fresh: bool
     created: float
     mode: Mode = "synchronous"
-    limits: RunLimits = NO_LIMITS
-    save_every: Annotated[int, Field(ge=0)] | None = None
+    limits: Annotated[RunLimits, BeforeValidator(_countable)] = NO_LIMITS
+    save_every: Annotated[int, BeforeValidator(_countable), Field(ge=0)] | None = None
 
 
 _ANALYSES = RowsFile("a file of analyses", "analyses", dict[str, _StoredAnalysis], 1)

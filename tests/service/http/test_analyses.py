@@ -562,6 +562,14 @@ def test_requests_survive_a_restart_and_answers_do_not(tmp_path: Path, held: Hel
             assert server.http.delete(analysis).status_code == 204
     file = tmp_path / "graphs" / "default" / "analyses.json"
     assert json.loads(file.read_text()) == {"format": 1, "analyses": {}}
+    # an earlier release took limits of any size
+    limits = {"limits": {"supersteps": 2**62, "memory": 2**70}, "save_every": 2**70}
+    stored = {"program": "components", "parameters": {}, "fresh": False, "created": 1.0}
+    file.write_text(json.dumps({"format": 1, "analyses": {"x": stored | limits}}))
+    with running(tmp_path) as server:
+        (found,) = server.http.get(f"{path}/analyses").json()["analyses"]
+        assert found["limits"] == {"supersteps": 2**53, "seconds": None, "memory": 2**53}
+        assert found["save_every"] == 2**53
     file.write_text('{"format": 1, "analyses": {"x": {"program": 5}}}')
     with running(tmp_path) as server:
         stopped = problem(server.http.get(path), 503)

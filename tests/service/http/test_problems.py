@@ -273,6 +273,12 @@ def test_of_two_values_of_a_parameter_none_is_ignored(
         ),
         (
             "POST personalized",
+            {"queries": [{"seeds": {"int": "x", "float": "y"}}]},
+            "queries.seeds.int[0]",
+            "a number, got 'x'",
+        ),
+        (
+            "POST personalized",
             {"queries": [{"seeds": {"a": 1}, "within": {}}]},
             "queries.within[0]",
             "a string or a list",
@@ -281,7 +287,7 @@ def test_of_two_values_of_a_parameter_none_is_ignored(
             "POST analyses/levels",
             {"parameters": {"source": [1]}},
             "parameters.source",
-            "a string or an integer or a number",
+            "a string or a number",
         ),
     ],
 )

@@ -17,12 +17,13 @@ EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
 class Cluster:
     """Starts shards. `failing` names the next call during which one is lost, for watched queries
     and views by the method of ShardQueries, for edges by that of ShardEdgeReader; `absent` is how
-    often workers do not start from now on, and `later_absent` how often more from that loss on.
+    often workers do not start from now on, `later_absent` how often more from that loss on;
+    `asked` counts the starts.
     """
 
     def __init__(self) -> None:
         self.failing: str | None = None
-        self.absent = self.later_absent = 0
+        self.absent = self.later_absent = self.asked = 0
         self.may_start = threading.Event()
         self.may_start.set()
         self.started: list[LosingWorkers] = []
@@ -31,6 +32,7 @@ class Cluster:
         self, options: Options, shards: int, backend: BackendName, device_memory: int | None
     ) -> LosingWorkers:
         assert backend == "cpu"
+        self.asked += 1
         self.may_start.wait(60)
         if self.absent:
             self.absent -= 1
@@ -53,9 +55,13 @@ class LosingWorkers(ThreadWorkers):
             each.device.limit_memory(device_memory)
         super().__init__(options, size, backends)
         self.closed = False
+        self.frozen_seconds: float | None = None
         self._cluster = cluster
         self._lost = False
         self._notify: list[Callable[[], None]] = []
+
+    def lose_frozen(self, seconds: float) -> None:
+        self.frozen_seconds = seconds
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         assert not self.closed

@@ -16,6 +16,7 @@ from liverank_gpu import ShardLost, Solve
 from liverank_service.errors import BatchRejected, GraphStopped, NotReady, RankingDelayed
 from liverank_service.formats.seeds import SeedColumns
 from liverank_service.pipeline.pipeline import Pipeline
+from liverank_service.pipeline.shards import FROZEN_SECONDS
 from liverank_service.queries.model import KeyedQuery, PendingQuery, QueryResponse
 from liverank_service.storage.files import storage_failure
 from liverank_service.storage.journal import Journal
@@ -150,6 +151,22 @@ def test_an_analysis_in_progress_begins_again_after_the_loss_of_a_shard(
     wait_for(lambda: answered(2))
     found = pipeline.analyses.get(identity)  # type: ignore[union-attr]
     assert (found.state, found.problem) == ("finished", None)
+
+
+def test_workers_that_start_while_their_graph_ends_have_to_answer_too(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    cluster.may_start.clear()
+    cluster.failing = "apply"
+    one = batch(EDGES)
+    submit(pipeline, one)
+    with pytest.raises(RankingDelayed):
+        one.ranked.result(60)
+    wait_for(lambda: cluster.asked == 2)
+    pipeline.end(NotReady("stopping"))
+    cluster.may_start.set()
+    pipeline.close(NotReady("stopping"))
+    assert [each.frozen_seconds for each in cluster.started] == [None, FROZEN_SECONDS]
 
 
 def asked(pipeline: Pipeline, key: str) -> PendingQuery[QueryResponse]:

@@ -161,10 +161,20 @@ def test_a_graph_whose_files_stay_says_so_until_it_is_dropped_again(
         catalog.close()
 
 
+@pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("before", [None, b"before"])
 def test_a_file_that_was_not_replaced_is_the_one_before(
-    tmp_path: Path, failing: Failing, before: bytes | None
+    tmp_path: Path,
+    failing: Failing,
+    before: bytes | None,
+    links: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
     file = tmp_path / "file"
     if before is not None:
         replace_file(file, before)
@@ -175,6 +185,17 @@ def test_a_file_that_was_not_replaced_is_the_one_before(
         assert file.stat().st_mode & 0o777 == 0o600
     replace_file(file, b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_removal_leaves_what_is_left_of_other_graphs(tmp_path: Path) -> None:
+    store = GraphStore(tmp_path)
+    store.open()
+    left = tmp_path / "graphs" / ".dropped-a-b-7"
+    left.mkdir()
+    store.create("a", {})
+    store.remove("a")
+    assert list((tmp_path / "graphs").iterdir()) == [left]
+    store.close()
 
 
 def test_a_key_that_nobody_was_told_is_not_required(tmp_path: Path, failing: Failing) -> None:
