@@ -163,7 +163,7 @@ class _Ranked(NamedTuple):
     bound     on the error of the ranks
     free      free ids, as positions
     ties      vertices with equal ranks
-    rhs_scale β
+    rhs_scale the β that the bound is about
     """
 
     vertices: int
@@ -405,7 +405,9 @@ class Engine:
             self._timer.end("solve")
             solved, bound = solver.certify(solved)
             self._group.solving = self._group.ended_early and self._graph.ids.count == 0
-            self._record_ranked(bound, solved.ties, form)
+            published = form == "published"  # whose bound is that of another β
+            base = self._iterate.mean_corrected_rhs if published else None
+            self._record_ranked(bound, solved.ties, base)
             self._improvable = form == "accelerated"
             by_residual = self._improvable and row.affected == "residual"
             if by_residual and solved.iterations == 0 and solved.fallback is None:
@@ -464,15 +466,13 @@ class Engine:
         return self._improvable
 
     def _record_ranked(
-        self, error_bound: float, ties: RankTies | None = None, form: Form = "accelerated"
+        self, error_bound: float, ties: RankTies | None = None, base: float | None = None
     ) -> None:
+        """base: the β that the bound is about; default: the iterate's"""
         bound = min(2.0, error_bound + (ties.error if ties else 0.0))
         graph, mass = self._graph, float(self._iterate.certificate.mass)
         ranked = (graph.vertices, graph.permutation, mass, bound, graph.free, ties)
-        published = form == "published"  # whose bound is that of another β
-        iterate = self._iterate
-        rhs_scale = iterate.mean_corrected_rhs if published else iterate.rhs_scale
-        self._ranked = _Ranked(*ranked, float(rhs_scale))
+        self._ranked = _Ranked(*ranked, float(self._iterate.rhs_scale if base is None else base))
 
     def end_stage(self, name: str) -> None:
         """Ends a stage of the caller, which began where the one before ended, after `update`."""
@@ -520,7 +520,8 @@ class Engine:
     def capture(self, buffer: StagingBuffer) -> Capture:
         """Copies what a snapshot needs, right after an `update`: see liverank_gpu.snapshot."""
         with self._owned():
-            return Capture(self._graph, self._iterate, self._ranked.bound, buffer)
+            ranked = self._ranked
+            return Capture(self._graph, self._iterate, ranked.bound, ranked.rhs_scale, buffer)
 
     def ranks_of(self, snapshot: Snapshot) -> Ranks:
         """What was published when the snapshot was taken; the engine need not be restored yet."""
@@ -534,7 +535,8 @@ class Engine:
         with self._owned():
             restore(snapshot, self._graph, self._iterate)
             self._build_pages()
-            self._record_ranked(snapshot.numbers["error_bound"])
+            numbers = snapshot.numbers
+            self._record_ranked(numbers["error_bound"], base=numbers.get("ranked_base"))
 
     def personalized(
         self,

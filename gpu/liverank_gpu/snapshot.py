@@ -11,7 +11,7 @@ Taking one has three steps, so that the graph's owner is held up for no more tha
 bandwidth of memory:
 
     buffer = staging_buffer(graph, iterate)                   any thread: memory
-    capture = Capture(graph, iterate, error_bound, buffer)    the owner, between two batches
+    capture = Capture(graph, iterate, …, buffer)              the owner, between two batches
     snapshot = capture.snapshot()                             any thread: to the host, rows packed
 """
 
@@ -54,6 +54,7 @@ class Snapshot:
     edges        number of edges, as Engine.edges
     base, total  β and Σy
     error_bound  of the ranks y / Σy
+    ranked_base  the β that the bound is about; left out where it is `base`, as by older releases
     """
 
     arrays: dict[str, NDArray[Any]]
@@ -66,6 +67,15 @@ class Snapshot:
     def healed(self, damping: float) -> Snapshot:
         """The same, with equal ranks in place of ranks that are none: see gate.healed."""
         return Snapshot(*healed(self.arrays, self.numbers, damping))
+
+
+def numbers_of(
+    graph: DynamicGraph, iterate: GlobalIterate, error_bound: float, ranked_base: float
+) -> dict[str, float]:
+    """The numbers of a snapshot: see Snapshot."""
+    base, total = iterate.rhs_scale, float(iterate.certificate.mass)
+    numbers = {"edges": graph.edges, "base": base, "total": total, "error_bound": error_bound}
+    return numbers if ranked_base == base else numbers | {"ranked_base": ranked_base}
 
 
 def _captured_arrays(graph: DynamicGraph, iterate: GlobalIterate) -> dict[str, Array]:
@@ -85,6 +95,7 @@ class Capture:
         graph: DynamicGraph,
         iterate: GlobalIterate,
         error_bound: float,
+        ranked_base: float,
         buffer: StagingBuffer,
     ) -> None:
         self._device = graph.backend.device
@@ -93,12 +104,7 @@ class Capture:
         self._free = graph.ids.free()
         self._decay = graph.decay.copies(graph.vertices) if graph.decay else {}
         self._arrays = buffer.copies(_captured_arrays(graph, iterate))
-        self._numbers = {
-            "edges": graph.edges,
-            "base": iterate.rhs_scale,
-            "total": float(iterate.certificate.mass),
-            "error_bound": error_bound,
-        }
+        self._numbers = numbers_of(graph, iterate, error_bound, ranked_base)
         self._device.synchronize()
 
     def snapshot(self) -> Snapshot:
@@ -142,8 +148,9 @@ def ranks_of(snapshot: Snapshot, backend: Backend) -> Ranks:
         values = device.to_device(snapshot.arrays["values"])
         values = backend.xp.maximum(values, 0.0, out=values)  # as Engine.publish
         free = permutation.positions_of(snapshot.arrays.get("free", np.empty(0, np.int32)))
-        numbers_of = (numbers["total"], numbers["error_bound"])
-        return Ranks(backend, permutation, values, *numbers_of, free, None, numbers["base"])
+        bounds = (numbers["total"], numbers["error_bound"])
+        base = numbers.get("ranked_base", numbers["base"])
+        return Ranks(backend, permutation, values, *bounds, free, None, base)
 
 
 def restore(snapshot: Snapshot, graph: DynamicGraph, iterate: GlobalIterate) -> None:

@@ -177,7 +177,7 @@ def healed(arrays: Arrays, numbers: Numbers, damping: float) -> tuple[Arrays, Nu
     equal = np.ones_like(arrays["values"])
     count = len(equal) - len(arrays.get("free", ()))
     of_ranks = {"base": 1.0 - damping, "total": float(count), "error_bound": LARGEST_ERROR}
-    return {**arrays, "values": equal}, {**numbers, **of_ranks}
+    return {**arrays, "values": equal}, {"edges": numbers["edges"], **of_ranks}
 
 
 class Gate:

@@ -22,7 +22,7 @@ from liverank_gpu.sharded.queries import ShardQueries
 from liverank_gpu.sharded.reading import CapturedLists, RestoredLists, ShardEdgeReader
 from liverank_gpu.sharded.shared_memory import MappedPlaces, Place
 from liverank_gpu.sharded.vertices import OwnVertices
-from liverank_gpu.snapshot import Snapshot
+from liverank_gpu.snapshot import Snapshot, numbers_of
 from liverank_gpu.types import EdgeBatch, Options, Ranking, Result
 
 
@@ -241,12 +241,7 @@ class Member(Engine):
             arrays |= graph.decay.copies(graph.ids.limit) if graph.decay else {}
             if graph.ids.free_count:
                 arrays["free"] = graph.ids.free().astype(np.int32)
-        numbers = {
-            "edges": graph.edges,
-            "base": self._iterate.rhs_scale,
-            "total": ranked.mass,
-            "error_bound": ranked.bound,
-        }
+        numbers = numbers_of(graph, self._iterate, ranked.bound, ranked.rhs_scale)
         return Snapshot(arrays, numbers)
 
     def entries(self, name: str, first: int, end: int) -> NDArray[Any]:
@@ -296,7 +291,7 @@ class Member(Engine):
             self._graph.apply(EdgeBatch(remove=arrays["free"].astype(np.int64)))
         self._iterate.restore(arrays["values"], numbers["base"], numbers["total"])
         self._build_pages()
-        self._record_ranked(numbers["error_bound"])
+        self._record_ranked(numbers["error_bound"], base=numbers.get("ranked_base"))
         return self._graph.edges
 
     def top(self, k: int) -> Leading:

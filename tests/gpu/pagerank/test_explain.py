@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ from liverank_gpu import (
     InvalidValue,
     Options,
     Ranks,
+    Snapshot,
     UnknownVertex,
     ViewQuery,
 )
 from liverank_gpu.operations.backend import Backend
+from tests.gpu.graphs import snapshot_of
 from tests.gpu.sharded.test_shards import sharded_engine
 
 HALF_LIFE = 10.0
@@ -192,18 +194,35 @@ def test_parts_add_up_where_only_the_scale_is_not_solved(strategy: str, backend:
     check(engine, engine.publish(), np.roll(np.eye(3), 1, axis=1), np.arange(3), k=1)
 
 
-def test_a_snapshot_explains_as_what_it_was_taken_of(backend: Backend) -> None:
-    engine = Engine(Options(), backend)
-    engine.apply(EdgeBatch.of(insert=[(0, 1), (2, 1), (1, 3), (3, 0)], vertices=6))
-    engine.update("auto")
-    snapshot = engine.capture(engine.staging_buffer()).snapshot()
-    before = engine.publish()
-    again = Engine(Options(), backend)
-    ranks = again.ranks_of(snapshot)
-    assert ranks.base == before.base
-    again.restore(snapshot)
-    found, expected = again.explain(1, ranks, 1), engine.explain(1, before, 1)
-    assert (found.sources.tolist(), found.rest) == (expected.sources.tolist(), expected.rest)
+@pytest.mark.parametrize("shards", [0, 2])
+@pytest.mark.parametrize("form", ["accelerated", "published"])
+def test_a_snapshot_explains_as_what_it_was_taken_of(
+    form: Any, shards: int, backend: Backend
+) -> None:
+    options, cycle = Options(tolerance=1e-3), np.roll(np.eye(3), 1, axis=1)
+    with ExitStack() as stack:
+        engine, again, other = (
+            stack.enter_context(sharded_engine(options, shards, backend))
+            if shards
+            else Engine(options, backend)
+            for _ in range(3)
+        )
+        engine.apply(EdgeBatch(vertices=3))
+        engine.update("dynamic-frontier", form=form)
+        engine.apply(EdgeBatch.of(insert=[(0, 1), (1, 2), (2, 0)]))
+        bound = engine.update("dynamic-frontier", form=form).error_bound
+        snapshot, before = snapshot_of(engine), engine.publish()
+        again.restore(snapshot)
+        other.restore(snapshot_of(again))
+        for ranks in (again.ranks_of(snapshot), again.publish(), other.publish()):
+            assert (ranks.base, ranks.error_bound) == (before.base, bound)
+            check(again, ranks, cycle, np.arange(3), k=1)
+        # those that are as older releases stored them say which β y is of
+        stored = {name: snapshot.numbers[name] for name in ("base", "total", "error_bound")}
+        older = again.ranks_of(Snapshot(snapshot.arrays, {**stored, "edges": 3}))
+        assert older.base == stored["base"] / stored["total"]
+        assert (older.base == before.base) == (form == "accelerated")
+        assert (snapshot.numbers.keys() == {*stored, "edges"}) == (form == "accelerated")
 
 
 def test_what_cannot_be_explained_is_refused(backend: Backend) -> None:

@@ -173,12 +173,13 @@ def test_a_snapshot_without_ranks_is_solved_anew(backend: Backend, kind: str) ->
     if kind == "values":
         spoiled = replace(snapshot, arrays=snapshot.arrays | {kind: np.full(4, np.nan)})
     else:
-        spoiled = replace(snapshot, numbers=snapshot.numbers | {kind: np.nan})
+        spoiled = replace(snapshot, numbers=snapshot.numbers | {"ranked_base": 0.5, kind: np.nan})
     assert spoiled.ranks_fault()
     restored = Engine(engine.options, backend)
     restored.restore(spoiled)
     assert restored.publish().error_bound == 2.0
     assert restored.publish().to_numpy().tolist() == [0.25] * 4
+    assert restored.publish().base == pytest.approx(0.15 / 4)
     assert restored.update().converged
     assert_certified(restored, 1e-6)
 
