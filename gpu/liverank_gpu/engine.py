@@ -405,7 +405,8 @@ class Engine:
             self._timer.end("solve")
             solved, bound = solver.certify(solved)
             self._group.solving = self._group.ended_early and self._graph.ids.count == 0
-            published = form == "published"  # whose bound is that of another β
+            # ranks that are published as they are, whose bound is that of another β
+            published = form == "published" and solved.fallback is None
             base = self._iterate.mean_corrected_rhs if published else None
             self._record_ranked(bound, solved.ties, base)
             self._improvable = form == "accelerated"

@@ -142,7 +142,8 @@ def test_negative_ranks_within_the_bound_become_zero(backend: Backend) -> None:
     assert 0.01 < np.abs(ranks[ids] - exact_ranks(engine)[0]).sum() <= bound < 0.5
 
 
-def test_equal_ranks_are_what_is_left_if_nothing_else_is(backend: Backend) -> None:
+@pytest.mark.parametrize("form", ["accelerated", "published"])
+def test_equal_ranks_are_what_is_left_if_nothing_else_is(form: Any, backend: Backend) -> None:
     works = True
 
     def run(operation: Operation[Any], /) -> Any:
@@ -155,8 +156,13 @@ def test_equal_ranks_are_what_is_left_if_nothing_else_is(backend: Backend) -> No
     engine.apply(EdgeBatch.of([(3, 2), (1, 3), (0, 4)]))
     engine.internals.iterate.invalidate()  # so that it sweeps
     works = False
-    result = engine.update(settle=2)
+    if form == "published":
+        _set(np.nan)(engine.internals.iterate)
+        result = engine.update("naive-dynamic", form=form)
+    else:
+        result = engine.update(settle=2)
     assert (result.fallback, result.converged, result.error_bound) == ("equal", False, 2.0)
+    assert engine.publish().base == pytest.approx(0.15 / 5)
     assert result.refused
     assert "of a static solve" in result.refused
     assert engine.publish().to_numpy().tolist() == [0.2] * 5
