@@ -155,6 +155,17 @@ def test_places_that_tie_end_a_query(backend: Backend) -> None:
         assert answer.error_bound > 1e-10
 
 
+@pytest.mark.parametrize("leaves", [2049, 2050, 5000])
+def test_a_tie_of_thousands_is_found_whole(leaves: int, backend: Backend) -> None:
+    """Also if there are more than a device copies before it has counted them: 2,048."""
+    engine, others = Engine(backend=backend), np.arange(1, leaves + 1)
+    engine.apply(EdgeBatch(0 * others, others))
+    asked = PersonalizedQuery(np.array([0]), None, leaves + 1, "push", target="settled-top-k")
+    (answer,) = engine.personalized_many([asked])
+    assert answer.vertices.tolist() == list(range(leaves + 1))
+    assert (answer.settled, answer.groups, answer.ties) == (leaves + 1, (1, leaves), (1,))
+
+
 def test_a_watched_query_loses_a_tie_and_gets_it_back(backend: Backend) -> None:
     engine = Engine(backend=backend)
     engine.apply(EdgeBatch.of([(0, leaf) for leaf in range(1, 7)] + [(1, 0)], vertices=10))
