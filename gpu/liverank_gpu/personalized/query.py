@@ -425,9 +425,10 @@ class Query:
     @property
     def _is_proven(self) -> bool:
         """Whether the target of its places is met, which can be before Σy is positive."""
-        places, target = self._places, self.query.target
-        met = places is not None and target != "error" and places.proven.meet(target)
-        return met and self.iterate.certificate.mass > 0.0
+        places, positive = self._places, self.iterate.certificate.mass > 0.0
+        return (
+            positive and places is not None and self.query.is_proven(places.proven, places.values)
+        )
 
     def places(self) -> CertifiedTopK:
         """The places now."""

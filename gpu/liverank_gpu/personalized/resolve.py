@@ -153,13 +153,20 @@ class ResolvedQuery:
         """How many of these places, best first, are answered: those of rank 0 unless `zeros`."""
         return len(ranks) if self.zeros else int(np.count_nonzero(ranks > 0.0))
 
+    def is_proven(self, proven: ProvenPlaces, ranks: Ranking) -> bool:
+        """Whether the target of places, best first, is met. All of them are to be answered: of a
+        vertex that has no rank so far it is not known whether it has none.
+        """
+        meets = self.target != "error" and proven.meet(self.target)
+        return meets and self.places(ranks) == len(ranks)
+
     def shown(self, answer: Personalized) -> Personalized:
         """The answer with these places alone, and whether it is what was asked for."""
         proven = ProvenPlaces(answer.settled, answer.settled_set, answer.groups, answer.ties)
         if self.form == "published":
             converged = answer.iterations < self.options.max_iterations
         else:
-            met = self.target != "error" and proven.meet(self.target)
+            met = self.is_proven(proven, answer.ranks)
             converged = met or answer.error_bound <= self.target_error
         if answer.converged != converged:
             answer = replace(answer, converged=converged)

@@ -274,3 +274,24 @@ def test_the_next_check_of_a_set_follows_its_last_gap_alone() -> None:
 def test_without_places_no_gap_decides(target: SettledTarget) -> None:
     places = BoundedPlaces.by_gaps(np.empty(0, np.int64), np.empty(0), 1e-3, 0.1)
     assert places.next_check(3, target, 2.0) == 2.0 * CHECK
+
+
+@pytest.mark.in_shards
+@pytest.mark.parametrize("target", SETTLED_TARGETS)
+@pytest.mark.parametrize("method", METHODS)
+def test_places_that_have_no_rank_yet_are_waited_for(
+    method: str, target: SettledTarget, backend: Backend
+) -> None:
+    """The set of all vertices is proven before any of them but the seed has a rank."""
+    leaves = 40
+    out = [(0, leaf) for leaf in range(1, leaves + 1)]
+    engine = engine_on(Options(vertex_order="given"), backend)
+    engine.apply(EdgeBatch.of([*out, *((leaf, 0) for _, leaf in out[1:])]))
+    queries = [
+        PersonalizedQuery(np.array([seed]), None, leaves + 1, method, LEAST, target)
+        for seed in (0, 2)
+    ]
+    for answer in engine.personalized_many(queries):
+        assert len(answer.vertices) == leaves + 1
+        assert answer.converged
+        assert answer.settled_set
