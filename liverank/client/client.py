@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import aclosing, closing
 from functools import partial
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -148,8 +149,9 @@ class Client(Synchronous, Calls):
         is read while it is sent. Only the last is ranked, which ranks all; returns the receipts of
         all.
 
-        batches  each a Batch, or edges to insert as `insert` takes them; read on another thread,
-                 and not any more when the iterator goes on
+        batches  each a Batch, or edges to insert as `insert` takes them. Each is read completely
+                 before the iterator is asked for the next one, on another thread, where a cursor of
+                 SQLite cannot be read
         key      the start of their idempotency keys: a stream that is sent again with it is
                  applied once; None: a new one
 
@@ -157,14 +159,13 @@ class Client(Synchronous, Calls):
         or a trace; ServerError if a batch was rejected. Those sent before are applied.
         """
         stream = _Stream(graph, Columns(source, target, weight, time), key)
-        with ThreadPoolExecutor(1, "liverank-batches") as thread:
-            for batch in batches:
-                made = thread.submit(stream.made, batch)
-                if stream.is_waiting:
-                    if stream.applied is not None:
-                        stream.check(self.batch(graph, stream.applied))
-                    stream.versions.append(self._run(stream.accepted()).version)
-                stream.put(made.result())
+        for batch in batches:
+            made = stream.making(batch)
+            if stream.is_waiting:
+                if stream.applied is not None:
+                    stream.check(self.batch(graph, stream.applied))
+                stream.versions.append(self._run(stream.accepted()).version)
+            stream.put(made.result())
         last = self._run(stream.last())
         return [*(stream.receipt(self.batch(graph, one)) for one in stream.versions), last]
 
@@ -267,14 +268,13 @@ class AsyncClient(Asynchronous, Calls):
     ) -> list[Receipt]:
         """`Client.send_all`; the batches may come from an asynchronous iterator."""
         stream = _Stream(graph, Columns(source, target, weight, time), key)
-        with ThreadPoolExecutor(1, "liverank-batches") as thread:
-            async for batch in _iterated(batches):
-                made = thread.submit(stream.made, batch)
-                if stream.is_waiting:
-                    if stream.applied is not None:
-                        stream.check(await self.batch(graph, stream.applied))
-                    stream.versions.append((await self._run(stream.accepted())).version)
-                stream.put(await asyncio.wrap_future(made))
+        async for batch in _iterated(batches):
+            made = stream.making(batch)
+            if stream.is_waiting:
+                if stream.applied is not None:
+                    stream.check(await self.batch(graph, stream.applied))
+                stream.versions.append((await self._run(stream.accepted())).version)
+            stream.put(await asyncio.wrap_future(made))
         last = await self._run(stream.last())
         return [*[stream.receipt(await self.batch(graph, one)) for one in stream.versions], last]
 
@@ -298,10 +298,22 @@ class _Stream:
         """Whether a batch is still to be sent."""
         return self._made is not None
 
-    def made(self, given: Batch | Edges) -> tuple[Batch, Body]:
-        """For any thread. Raises InvalidInput."""
-        batch = given if isinstance(given, Batch) else Batch(given)
-        return batch, batch_body(batch, self._columns)
+    def making(self, given: Batch | Edges) -> Future[tuple[Batch, Body]]:
+        """Reads a batch on another thread; its InvalidInput is that of the result. Nothing waits
+        for the thread if the result is not asked for, as an executor would, also when Python ends.
+        """
+        made = Future[tuple[Batch, Body]]()
+        made.set_running_or_notify_cancel()  # a task that is cancelled does not cancel it
+
+        def make() -> None:
+            try:
+                batch = given if isinstance(given, Batch) else Batch(given)
+                made.set_result((batch, batch_body(batch, self._columns)))
+            except BaseException as error:
+                made.set_exception(error)
+
+        Thread(target=make, name="liverank-batches", daemon=True).start()
+        return made
 
     def put(self, made: tuple[Batch, Body]) -> None:
         self._made = made

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
@@ -121,6 +123,52 @@ def test_the_next_batch_is_read_while_one_is_sent_and_no_other(asynchronous: boo
         b'{"insert":[["a","%d"]],"delete":[],"vertices":[],"remove":[],"sets":{}}' % number
         for number in range(5)
     ]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_stream_that_ends_does_not_wait_for_the_batch_that_is_read(asynchronous: bool) -> None:
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> Iterator[Any]:
+        begun.set()
+        release.wait(10)
+        ended.set()
+        yield "b", "c"
+
+    def refusing(_: httpx.Request) -> httpx.Response:
+        assert begun.wait(10)
+        return answer({"title": "Invalid", "status": 422}, 422)
+
+    async def run() -> None:
+        transport = httpx.MockTransport(refusing)
+        async with AsyncClient("http://liverank.test", transport=transport) as client:
+            await client.send_all("g", batches)
+
+    batches = [[("a", "b")], slow()]
+    client = client_of(refusing)
+    with pytest.raises(ServerError):
+        asyncio.run(run()) if asynchronous else client.send_all("g", batches)
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(10)
+
+
+def test_python_ends_while_a_batch_is_read() -> None:
+    script = """
+import signal, threading, time
+from liverank import Client
+
+def slow():
+    time.sleep(0.5)  # until the result is waited for
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(60)
+    yield "a", "b"
+
+Client().send_all("g", [slow()])
+"""
+    run = [sys.executable, "-P", "-c", script]
+    ended = subprocess.run(run, check=False, capture_output=True, text=True, timeout=30)
+    assert "KeyboardInterrupt" in ended.stderr
 
 
 @pytest.mark.parametrize("refuses", [False, True])
