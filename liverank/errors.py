@@ -77,9 +77,13 @@ class ServerError(ClientError):
 
 
 class ServerUnreachable(ClientError):
-    """`url` did not answer, for `reason`."""
+    """`url` did not answer, for `reason`.
 
-    def __init__(self, url: str, reason: str) -> None:
+    responded  whether something responded there, which is no answer: a repeat does not help
+    """
+
+    def __init__(self, url: str, reason: str, *, responded: bool = False) -> None:
         self.url = url
         self.reason = reason
+        self.responded = responded
         super().__init__(f"no answer from {url} ({reason}); is `liverank serve` running there?")

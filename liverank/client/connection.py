@@ -174,7 +174,8 @@ def result_of(call: Call[T], response: httpx.Response, url: str) -> T:
         try:
             return call.parse(response.content)
         except (msgspec.DecodeError, LookupError, ValueError) as error:
-            raise ServerUnreachable(url, f"{response.status_code}, but {error}") from error
+            reason = f"{response.status_code}, but {error}"
+            raise ServerUnreachable(url, reason, responded=True) from error
     if call.otherwise is not None:
         return call.otherwise
     raise refusal_of(response)

@@ -254,7 +254,7 @@ def _is_away(error: BaseException) -> bool:
         # with a version it was committed: only the stored position says whether it is applied
         busy = error.status == 429 or error.status >= 500
         return busy and "version" not in error.problem
-    return isinstance(error, ServerUnreachable)
+    return isinstance(error, ServerUnreachable) and not error.responded
 
 
 def _meaning(error: ClientError) -> Exception:

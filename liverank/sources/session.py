@@ -176,6 +176,8 @@ def _server_errors() -> Iterator[None]:
     try:
         yield
     except ServerUnreachable as error:
+        if error.responded:
+            raise
         raise Interrupted(str(error)) from error
     except ServerError as error:
         if error.status >= 500 or error.status == 429:

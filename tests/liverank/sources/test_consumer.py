@@ -15,7 +15,7 @@ import pytest
 import tenacity
 
 from liverank.choices import Clock, OnConflict
-from liverank.client import AsyncClient
+from liverank.client import AsyncClient, ServerUnreachable
 from liverank.client.call import json_body
 from liverank.client.responses import GraphOptions
 from liverank.sources import consumer as consuming
@@ -233,6 +233,27 @@ def test_other_refusals_say_nothing_about_the_messages(
     with pytest.raises(error):
         take(server, [message(1), message(2)], letters)
     assert (server.taken, letters) == ([], [])
+
+
+def test_a_receipt_that_cannot_be_read_ends_it_with_the_reason() -> None:
+    answers = [httpx.Response(200, json={"version": 1})]
+    server = FakeServer(lambda _: answers.pop() if answers else None)
+    with pytest.raises(CannotContinue, match=r"200, but .*missing required field"):
+        take(server, [message(1)])
+    assert len(server.keys) == 1
+
+
+def test_a_server_of_another_kind_ends_the_session_with_the_reason() -> None:
+    page = httpx.MockTransport(lambda _: httpx.Response(200, text="<html>"))
+
+    async def run() -> None:
+        async with AsyncClient("http://server", transport=page) as client:
+            address, target = Address("fake://127.0.0.1", "edges"), Target("g", "s")
+            reports = StateReports(client, "g", "s")
+            await session.Sessions(client, FakeConnection, address, target, reports, 1.0).run()
+
+    with pytest.raises(ServerUnreachable, match="200, but "):
+        asyncio.run(run())
 
 
 def test_a_server_without_room_is_asked_again_with_the_same_key() -> None:
