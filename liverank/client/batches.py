@@ -15,6 +15,7 @@ import msgspec
 from liverank.choices import Form, Key, OnConflict, Pair, Rank, Strategy, Target, narrowed
 from liverank.client.arrow import ARROW_STREAM, arrow_body
 from liverank.client.call import (
+    BYTES,
     JSON,
     Call,
     T,
@@ -22,6 +23,7 @@ from liverank.client.call import (
     json_body,
     operation,
     path_of,
+    refuse_bytes,
 )
 from liverank.client.responses import Accepted, Outcome, Pending, Receipt, Rejected
 from liverank.client.sources import SourceRange, range_query
@@ -118,8 +120,9 @@ def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -
     if delete.times is not None and delete.weights is None:
         raise InvalidInput("delete", "expected a weight beside the time of a deletion")
     for name, edges in (("insert", insert), ("delete", delete)):
-        _refuse_bytes(edges.sources, name)
-        _refuse_bytes(edges.targets, name)
+        for ends in (edges.sources, edges.targets):
+            if isinstance(ends, list):
+                refuse_bytes(ends, name)
     vertices = [*vertices, *insert.isolated()]
     named = vertices or remove or batch.sets or batch.replace
     # in a table, edges to insert and to delete have the same columns
@@ -129,17 +132,18 @@ def batch_body(batch: Batch, columns: Columns, deleted: Columns | None = None) -
     )
     if not named and alike and (insert.is_arrow or delete.is_arrow):
         return _arrow_stream(insert, delete), ARROW_STREAM
-    document = {
-        "insert": insert.rows(),
-        "delete": delete.rows(),
+    document: dict[str, Any] = {
         "vertices": vertices,
         "remove": remove,
         "sets": dict(batch.sets),
-        # the names of members are strings, of integers too
-        "replace": {str(vertex): list(targets) for vertex, targets in batch.replace.items()},
     }
-    if not batch.replace:
-        del document["replace"]
+    if batch.replace:
+        lists = {vertex: keys_of(targets, "replace") for vertex, targets in batch.replace.items()}
+        document["replace"] = lists
+    refuse_bytes(document)
+    if batch.replace:  # the names of members are strings, of integers too
+        document["replace"] = {str(vertex): targets for vertex, targets in lists.items()}
+    document = {"insert": insert.rows(), "delete": delete.rows(), **document}
     return json_body(document), JSON
 
 
@@ -164,20 +168,11 @@ def _directed(edges: EdgeColumns, directed: bool | None) -> EdgeColumns:
     )
 
 
-def keys_of(column: Iterable[Key], field: str = "vertices") -> list[Key]:
-    """The keys of a list, a Series, or an Arrow or NumPy array."""
-    if isinstance(column, str | bytes):
+def keys_of(column: Iterable[Any], field: str = "vertices") -> list[Any]:
+    """The keys of a list, a Series, or an Arrow or NumPy array, or the targets of `Lists`."""
+    if isinstance(column, (str, *BYTES)):
         raise InvalidInput(field, f"expected several keys, got the one key {column!r}")
-    keys = as_list(column)
-    _refuse_bytes(keys, field)
-    return keys
-
-
-def _refuse_bytes(keys: Any, field: str) -> None:
-    """Raises InvalidInput: as JSON, bytes would be other text, in base64."""
-    if isinstance(keys, list) and bytes in set(map(type, keys)):
-        found = next(key for key in keys if type(key) is bytes)
-        raise InvalidInput(field, f"expected keys of text or integers, got {found!r}")
+    return as_list(column)
 
 
 def _arrow_stream(insert: EdgeColumns, delete: EdgeColumns) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -14,6 +15,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import chain
 from types import MethodType
 from typing import (
     Any,
@@ -41,6 +43,9 @@ S = TypeVar("S")
 A = TypeVar("A")
 
 JSON = "application/json"
+
+BYTES = bytes, bytearray, memoryview
+"""In JSON they would be other text, in base64, and in a path b'…'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,7 @@ class Described(Generic[P, T, S, A]):
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
         options = _name_options(describe)
+        names = [*inspect.signature(describe).parameters][1:]
 
         @wraps(describe)
         def run(client: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -110,6 +116,9 @@ class Described(Generic[P, T, S, A]):
                 call = describe(client, *args, **kwargs)
             except UnicodeEncodeError as error:
                 raise _no_text(error) from error
+            for name, given in (*zip(names, args, strict=False), *kwargs.items()):
+                if isinstance(given, BYTES):
+                    raise _no_key(name, given)
             return getattr(client, self.method)(call)
 
         self._describe = describe
@@ -196,6 +205,42 @@ def _no_text(error: UnicodeEncodeError) -> InvalidInput:
     return InvalidInput("text", f"expected UTF-8, got {error.object!r}")
 
 
+def _no_key(field: str, got: Any) -> InvalidInput:
+    return InvalidInput(field, f"expected keys of text or integers, got {got!r}")
+
+
+def refuse_bytes(value: Any, field: str = "") -> None:
+    """Raises InvalidInput if there are bytes in a document, or in one of its members. Of a list,
+    the types alone are looked at one by one, and lists in a list are looked at as one.
+
+    field  of the value; empty: the names of its members
+    """
+    if isinstance(value, BYTES):
+        raise _no_key(field, value)
+    if isinstance(value, list | tuple | set | frozenset):
+        for kind in set(map(type, value)) - {str, int, float, bool, type(None)}:
+            found: Iterator[Any] = (each for each in value if type(each) is kind)
+            if issubclass(kind, list | tuple):
+                refuse_bytes([*chain.from_iterable(found)], field)
+            elif issubclass(kind, (*BYTES, Mapping)) or _fields(kind):
+                for each in found:
+                    refuse_bytes(each, field)
+        return
+    is_mapping = isinstance(value, Mapping)
+    members = value if is_mapping else {name: getattr(value, name) for name in _fields(value)}
+    if field:
+        refuse_bytes([*members, *members.values()], field)
+    else:
+        for name, member in members.items():
+            refuse_bytes(member, str(name))
+
+
+def _fields(value: Any) -> Iterable[str]:
+    """Of a struct or a dataclass; none of others."""
+    own: Iterable[str] = getattr(value, "__struct_fields__", ())
+    return own or getattr(value, "__dataclass_fields__", own)
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
@@ -235,7 +280,11 @@ def write(
     repeatable: bool,
     query: Mapping[str, Any] | None = None,
 ) -> Call[T]:
-    """Sends a document to what the path names. repeatable: whether it may be sent twice"""
+    """Sends a document to what the path names. repeatable: whether it may be sent twice
+
+    Raises InvalidInput.
+    """
+    refuse_bytes(document)
     return Call(
         method=method,
         path=path_of(*path),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -18,7 +19,15 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from liverank import Batch, Client, InvalidInput, ServerError, pagerank
+from liverank import (
+    Batch,
+    Client,
+    InvalidInput,
+    PersonalizedQuery,
+    ServerError,
+    SetChange,
+    pagerank,
+)
 from tests.liverank.client.recorder import RECEIPT, Recorder, answer, client_of
 from tests.service.server import Server
 
@@ -125,11 +134,44 @@ def test_keys_that_would_become_others_are_refused(edges: Any, message: str) -> 
         client.insert("g", edges)
 
 
-def test_bytes_are_no_vertices() -> None:
-    with client_of(Recorder()) as client:
-        for call in (client.remove, client.ranks, client.subgraph):
-            with pytest.raises(InvalidInput, match="expected keys of text or integers, got b'a'"):
-                call("g", [b"a"])  # type: ignore[list-item]
+@pytest.mark.parametrize("key", [b"a", np.bytes_(b"a"), bytearray(b"a"), memoryview(b"a")])
+def test_bytes_are_no_keys(key: Any) -> None:
+    calls: list[tuple[str, Callable[[Client], object]]] = [
+        ("insert", lambda client: client.insert("g", [("b", key)])),
+        ("delete", lambda client: client.delete("g", [(key, "b")])),
+        ("vertices", lambda client: client.send("g", vertices=["b", key])),
+        ("vertices", lambda client: client.send_all("g", [Batch(vertices=[key])])),
+        ("vertices", lambda client: client.ranks("g", [*np.arange(2), key])),
+        ("vertices", lambda client: client.ranks("g", key)),
+        ("vertices", lambda client: client.subgraph("g", (key,))),
+        ("vertices", lambda client: client.put_set("g", "s", [1, key])),
+        ("remove", lambda client: client.remove("g", [key])),
+        ("replace", lambda client: client.replace("g", {"b": ["c", key]})),
+        ("replace", lambda client: client.replace("g", {"b": [("c", 1.0), (key, 1.0)]})),
+        ("replace", lambda client: client.replace("g", {"b": key})),
+        ("sets", lambda client: client.send("g", sets={"s": SetChange(add=["b", key])})),
+        ("sets", lambda client: client.send("g", sets={"s": SetChange(remove=[key])})),
+        ("parameters", lambda client: client.start_analysis("g", "levels", parameters={"source": key})),
+        ("vertex", lambda client: client.rank("g", key)),
+        ("vertex", lambda client: client.personalized("g", vertex=key)),
+        ("vertex", lambda client: client.neighbors("g", key)),
+        ("vertex", lambda client: client.explain("g", key)),
+        ("vertex", lambda client: client.value("g", "identity", key)),
+        ("among", lambda client: client.top("g", among=key)),
+    ]  # fmt: skip
+    if not isinstance(key, bytearray):  # which is no key of a mapping
+        query = PersonalizedQuery({"b": 1.0, key: 1.0})
+        calls += [
+            ("queries", lambda client: client.personalized_many("g", [query])),
+            ("seeds", lambda client: client.watch("g", "name", query)),
+            ("replace", lambda client: client.replace("g", {key: ["b"]})),
+            ("sets", lambda client: client.send("g", sets={key: SetChange(add=["b"])})),
+            ("teleport", lambda client: client.put_view("g", "v", {"weights": {"b": 1, key: 1}})),
+        ]
+    for field, call in calls:
+        expected = rf"^{field}: expected (keys of text or integers|several keys), got "
+        with client_of(Recorder()) as client, pytest.raises(InvalidInput, match=expected):
+            call(client)
 
 
 @pytest.mark.parametrize("kind", ["triples", "pandas", "polars", "arrow", "networkx", "sparse"])
