@@ -373,6 +373,7 @@ class Block:
         columns = np.flatnonzero(due).tolist()
         for column, places in zip(columns, self._found(columns), strict=True):
             query = self.queries[column]
+            assert query.target != "error"
             proven = ProvenPlaces.of(*places.certified(query.k))
             met = query.is_proven(proven, places.values[: query.k])
             if met and self._certificate.mass[column] > 0.0:
