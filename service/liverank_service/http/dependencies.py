@@ -17,6 +17,7 @@ from liverank.options import MAX_K, RanksOptions
 from liverank_gpu import InvalidValue
 from liverank_service.catalog import Catalog, Graph
 from liverank_service.errors import (
+    InvalidField,
     NotAnsweredInTime,
     NotPublishedInTime,
     NotReady,
@@ -108,10 +109,16 @@ async def view_of(
     if view.version >= min_version and not min_position:
         return view
     positions = [MinPosition.parsed(text) for text in min_position]
-    for position in positions:
-        position.check(graph.name, view.positions)
     try:
         async with asyncio.timeout(timeout):
+            try:
+                _check_positions(graph, positions, view)
+            except InvalidField:
+                if (committed := pipeline.committed) <= view.version:
+                    raise
+                # a batch that is not published yet may be the first of the source
+                newest = await result_of(pipeline.published(committed), graph, request)
+                _check_positions(graph, positions, newest)
             return await result_of(pipeline.published(min_version, positions), graph, request)
     except TimeoutError:
         view = pipeline.view
@@ -122,6 +129,12 @@ async def view_of(
             stored = view.positions.get((missing[0].source, missing[0].partition), "none")
             late = FIELD, str(missing[0]), stored
         raise NotPublishedInTime(*late, "published", timeout) from None
+
+
+def _check_positions(graph: Graph, positions: list[MinPosition], view: View) -> None:
+    """Raises InvalidField."""
+    for position in positions:
+        position.check(graph.name, view.positions)
 
 
 PublishedView = Annotated[View, Depends(view_of)]

@@ -158,6 +158,8 @@ def test_python_ends_while_a_batch_is_read() -> None:
 import signal, threading, time
 from liverank import Client
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have it ignore
+
 def slow():
     time.sleep(0.5)  # until the result is waited for
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)

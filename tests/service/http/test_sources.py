@@ -205,6 +205,20 @@ def test_a_position_that_cannot_be_reached_is_refused(
     assert problem["detail"] == expected
 
 
+@pytest.mark.parametrize("read", ["top", "edges"])
+def test_a_source_is_known_once_its_first_batch_is_committed(server: Server, read: str) -> None:
+    path = server.new_graph()
+    send(
+        server, path, {"insert": [["a", "b"]]}, source="s", to="9", rank="later"
+    ).raise_for_status()
+    with ThreadPoolExecutor() as threads:
+        asked = {"min_position": "s::9"}
+        waiting = threads.submit(server.http.get, f"{path}/{read}", params=asked)
+        wait_for(lambda: server.app.state.limit.waiting[""] == 1)
+        send(server, path, {"insert": [["b", "a"]]}).raise_for_status()
+        assert waiting.result().status_code == 200
+
+
 def test_consumers_report_their_state_until_it_expires(server: Server) -> None:
     path = server.new_graph()
     name = path.rsplit("/", 1)[1]
