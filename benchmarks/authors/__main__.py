@@ -163,20 +163,20 @@ class Temporal:
         ]
         self._exact = [ranks for _, _, ranks in self._solves(EXACT, False)][1:]
 
-    def _solves(self, target: float, anew: bool) -> Iterator[tuple[float, int, Ranking]]:
+    def _solves(self, target: float, static: bool) -> Iterator[tuple[float, int, Ranking]]:
         options = Options(damping=DAMPING, dangling="self-loop", target_error=EXACT)
         bench = TimedEngine(options, self._backend)
         for batch in self._loads:
             solve = bench.batch(batch)
             ms, iterations = solve.milliseconds, solve.iterations
-            if anew:
+            if static:
                 ms, iterations = from_nothing(bench)
             yield ms, iterations, bench.engine.publish().to_numpy()
             bench.set_target(target)
 
-    def solve(self, target: float, anew: bool) -> Run:
-        """The median time of the batches, and their mean error. anew: each from uniform ranks."""
-        solves = list(self._solves(target, anew))[1:]
+    def solve(self, target: float, static: bool) -> Run:
+        """The median time of the batches, and their mean error. static: each from uniform ranks."""
+        solves = list(self._solves(target, static))[1:]
         errors = [
             float(np.abs(ranks - exact).sum())
             for (_, _, ranks), exact in zip(solves, self._exact, strict=True)
@@ -202,8 +202,8 @@ def beside_main(backend: Backend, name: str, path: Path, program: Path, folder: 
         methods = list(dict.fromkeys(each.method for each in found))
         ours = Temporal(backend, network, size, len(found) // len(methods))
         for method in methods:
-            anew = "Static" in method
-            if anew and method in solved:
+            static = "Static" in method
+            if static and method in solved:
                 continue
             solved.add(method)
             own = [each for each in found if each.method == method]
@@ -211,9 +211,9 @@ def beside_main(backend: Backend, name: str, path: Path, program: Path, folder: 
             more = {
                 "method": method.removeprefix("pagerank").removesuffix("CudaPartition"),
                 "iterations": median(each.iterations or 0 for each in own),
-                "fraction": 0.0 if anew else fraction,
+                "fraction": 0.0 if static else fraction,
             }
-            matched = at_most(error, partial(ours.solve, anew=anew))
+            matched = at_most(error, partial(ours.solve, static=static))
             yield row(median(each.ms for each in own), error, matched, **facts, **more)
 
 

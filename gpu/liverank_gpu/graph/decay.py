@@ -292,13 +292,13 @@ def half_lives(
 
 
 def times_at(ages: NDArray[np.int64], options: Options) -> NDArray[np.floating[Any]]:
-    """Half-lives in seconds."""
+    """Seconds, float64[…], of ages in half-lives, int64[…]."""
     assert options.half_life is not None
     return ages * options.half_life
 
 
 def in_half_lives(options: Options) -> Options:
-    """The same for times in half-lives."""
+    """The options of the same graph where times are given in half-lives instead of seconds."""
     return replace(options, half_life=1.0) if options.decays else options
 
 

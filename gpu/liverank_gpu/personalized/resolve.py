@@ -154,8 +154,8 @@ class ResolvedQuery:
         return len(ranks) if self.zeros else int(np.count_nonzero(ranks > 0.0))
 
     def is_proven(self, proven: ProvenPlaces, ranks: Ranking) -> bool:
-        """Whether the target of places, best first, is met. All of them are to be answered: of a
-        vertex that has no rank so far it is not known whether it has none.
+        """Whether the target of the places is met. ranks: float64[k], descending. Unless `zeros`,
+        all have to be above 0: a rank of 0 may be that of a vertex that was not reached yet.
         """
         meets = self.target != "error" and proven.meet(self.target)
         return meets and self.places(ranks) == len(ranks)
